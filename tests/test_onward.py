@@ -5,6 +5,8 @@ What a session has read is asked of a second one that reads the same tokens one 
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ import pytest
 import pyturbo
 from packed_models import streamed, write_packed
 from pyturbo._device import device_traits
-from pyturbo._sampling import Sampler, top_logprobs
+from pyturbo._sampling import Sampler, TopLogits, top_logprobs
 from pyturbo.batching import Engine
 from pyturbo.conversation import Conversation
-from pyturbo.engine.onward import Onward
+from pyturbo.engine import lead, onward
+from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, StateError
 from text.tiny_chat import TEMPLATE, write_model
 
@@ -54,7 +57,10 @@ def check(model: pyturbo.Model, session: pyturbo.Session, tokens: list[int]) -> 
         for name, piece in session.state.items():
             if name.endswith(("memory", "history")):
                 np.testing.assert_array_equal(piece, other.state[name], name)
-        np.testing.assert_array_equal(session.step(7), other.prefill([*session.pending, 7][-1:]))
+        for token in (session.tokens[-1], 7):  # a token once more is a token more
+            position = session.position
+            np.testing.assert_array_equal(session.step(token), other.step(token))
+            assert session.position == position + 1
 
 
 def is_onward(model: pyturbo.Model) -> bool:
@@ -196,25 +202,90 @@ def test_replies_that_take_turns(model: pyturbo.Model) -> None:
     assert [list(tokens) for tokens in got] == want
 
 
-def test_an_interrupt_loses_nothing(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+INTERRUPTED = ["lead.go_on", "lead._go_on", "lead._begin", "onward.Onward.begin", "onward.Begun.found"]
+
+
+@pytest.mark.parametrize("where", INTERRUPTED)
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupt_loses_nothing(
+    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch, where: str, after: bool
+) -> None:
+    """Before or after each of the calls of a step."""
     if not is_onward(model):
         pytest.skip("no step begins before its token is known")
-    found = Onward.found
+    modules = {"lead": lead, "onward": onward}
+    module, *path, name = where.split(".")
+    owner = getattr(modules[module], path[0]) if path else modules[module]
+    call = getattr(owner, name)
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.undo()
+        if after:
+            call(*args)
+        raise KeyboardInterrupt
+
     with model.session(64) as session:
         reply = model.stream(IDS, 12, session=session, **GREEDY)
         tokens = [next(reply).token for _ in range(3)]
-
-        def interrupted(self: Onward, number: int) -> Any:
-            monkeypatch.setattr(Onward, "found", found)
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(Onward, "found", interrupted)
+        monkeypatch.setattr(owner, name, interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(reply)
         read = session.tokens.tolist()
+        want = [*IDS, *model.generate(IDS, 12, **GREEDY).tokens]
         assert read[: len(IDS) + 3] == [*IDS, *tokens]
-        assert read == [*IDS, *model.generate(IDS, 12, **GREEDY).tokens][: len(read)]
+        assert read == want[: len(read)]
+        fork = session.fork()
+        assert model.generate([], 2, session=fork, **GREEDY).tokens == want[len(read) : len(read) + 2]
         check(model, session, read)
+
+
+def test_a_reply_that_is_cancelled(model: pyturbo.Model) -> None:
+    """The token that is being read is yielded before the reply ends."""
+    with model.session(64) as session:
+        reply = model.stream(IDS, 12, session=session, **GREEDY)
+        tokens = [next(reply).token for _ in range(3)]
+        reply.cancel()
+        tokens += [chunk.token for chunk in reply]
+        assert reply.cancelled
+        assert [*session.tokens, *session.pending] == [*IDS, *tokens]
+        check(model, session, [*IDS, *tokens])
+
+
+def test_a_model_that_is_closed_before_its_session(folder: Path, device: pyturbo.Device) -> None:
+    model = pyturbo.load(folder, device)
+    session = model.session(64)
+    reply = model.stream(IDS, 12, session=session, **GREEDY)
+    for _ in range(3):
+        next(reply)
+    with model.runner.program(64, 1, "last") as (_, graph):
+        gone = weakref.ref(graph)
+    del graph
+    reply.close()
+    model.close()
+    gc.collect()
+    assert gone() is None
+    session.close()
+
+
+def test_logprobs_at_the_end_of_a_reply(folder: Path, tmp_path: Path, device: pyturbo.Device) -> None:
+    """Where the prefix cache keeps the session, too, after the token that ends it."""
+    with pyturbo.load(folder, device) as plain:
+        tokens = plain.generate(IDS, 6, **GREEDY).tokens
+    path = write_model(tmp_path / "model", layers=2, eos_token_id=tokens[3])
+    with pyturbo.load(path, device) as model, Engine(model, context=64) as engine:
+        for _ in range(2):
+            reply = engine.submit(IDS, max_tokens=12, temperature=0, logprobs=2).result()
+            assert reply.finish_reason == "stop"
+            assert [top[0][0] for top in reply.top] == reply.tokens == tokens[: len(reply.tokens)]
+
+
+def test_only_forbidden_tokens_are_left(model: pyturbo.Model) -> None:
+    values = np.array([3.0, *[-np.inf] * 9], np.float32)
+    top = TopLogits(values, np.arange(10, dtype=np.int32), 1.0, 404)
+    with pytest.raises(ArgumentError, match="a token that may be drawn, got 3.0 as the largest"):
+        onward.Lead(None, 1, top).choice(
+            np.array([0]), Sampler().sample_top(top, np.full(13, 0xFFFFFFFE, np.uint32))
+        )
 
 
 def test_logits_that_are_not_finite_end_a_reply(model: pyturbo.Model) -> None:
@@ -228,13 +299,22 @@ def test_logits_that_are_not_finite_end_a_reply(model: pyturbo.Model) -> None:
             if name.endswith("memory"):
                 piece = state.layout.piece(state.block, name)
                 piece.write(np.full(piece.shape, np.nan, np.float32))
-        with pytest.raises(ArgumentError, match="logits: expected finite values or -inf, got nan|NaN"):
+        with pytest.raises(ArgumentError, match="logits: expected finite values or -inf.* got (nan|NaN at)"):
             for _ in reply:
                 pass
 
 
-def test_two_replies_of_an_engine_and_one(model: pyturbo.Model) -> None:
-    """One is ahead when another one comes, and again when that is over."""
+def test_two_replies_of_an_engine_and_one(model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One leads when another one comes, and again when that is over."""
+    led: list[bool] = []
+
+    go_on = lead.go_on
+
+    def watched(session: Session, token: int, rules: Any) -> None:
+        go_on(session, token, rules)
+        led.append(session._leads is not None)
+
+    monkeypatch.setattr(lead, "go_on", watched)
     want = [model.generate(prompt, count, **GREEDY).tokens for prompt, count in ((IDS, 20), ([3, 4], 4))]
     with Engine(model, context=64) as engine:
         first = engine.submit(IDS, max_tokens=20, **GREEDY)
@@ -242,6 +322,7 @@ def test_two_replies_of_an_engine_and_one(model: pyturbo.Model) -> None:
         second = engine.submit([3, 4], max_tokens=4, **GREEDY)
         assert second.result().tokens == want[1]
         assert [chunk.token for chunk in (*chunks, *first)] == want[0]
+    assert any(led) == is_onward(model)
 
 
 def test_the_prefix_cache_knows_the_end(model: pyturbo.Model) -> None:

@@ -114,7 +114,7 @@ def test_too_little_memory(tiny: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_too_little_free_memory(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "available_memory", lambda: 0)
-    message = "a conversation, but .* MB may be used: this process and 80 % of free memory$"
+    message = "a conversation, but .* [MG]B may be used: this process and 80 % of free memory$"
     with pytest.raises(AllocationError, match=message):
         pyturbo.load(tiny[1], "cpu")
 

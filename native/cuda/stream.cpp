@@ -54,7 +54,11 @@ void Stream::launched(const std::string& label, Result result) {
   require(label, result);
   const std::lock_guard lock(mutex_);
   ++number_;
-  if (std::find(under_way_.begin(), under_way_.end(), label) == under_way_.end()) under_way_.push_back(label);
+  const auto known = std::ranges::find(under_way_, label, &Launched::label);
+  if (known == under_way_.end())
+    under_way_.push_back({label, number_});
+  else
+    known->number = number_;
 }
 
 void Stream::copied(std::string_view what, Result result) {
@@ -98,11 +102,11 @@ uint64_t Stream::mark() {
   uint64_t number;
   {
     const std::lock_guard lock(mutex_);
-    Mark& mark = marks_[++last_mark_ % marks_.size()];
+    number = last_mark_ + 1;
+    Mark& mark = marks_[number % marks_.size()];
     if (!mark.event) result = driver().event_create(&mark.event, kEventDisableTiming);
     if (result == Result::success) result = driver().event_record(mark.event, handle_);
-    mark.number = number_;
-    number = last_mark_;
+    if (result == Result::success) mark.number = number_, last_mark_ = number;
   }
   require("an event", result);
   return number;
@@ -123,7 +127,7 @@ void Stream::wait(uint64_t number) {
 void Stream::ended(uint64_t number) {
   const std::lock_guard lock(mutex_);
   done_ = std::max(done_, number);
-  if (done_ == number_) under_way_.clear();
+  std::erase_if(under_way_, [&](const Launched& launched) { return launched.number <= done_; });
 }
 
 // The launches under way failed; without any, `otherwise` did.
@@ -132,7 +136,7 @@ void Stream::fail(std::string_view otherwise, Result result) {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return;
   for (size_t i = 0; i < std::min(kMostLabels, under_way_.size()); ++i)
-    failure_ += (i ? " or " : "") + under_way_[i];
+    failure_ += (i ? " or " : "") + under_way_[i].label;
   if (under_way_.size() > kMostLabels) failure_ += " or others";
   if (failure_.empty()) failure_ = otherwise;
   failure_ += ": " + reason;

@@ -60,6 +60,10 @@ class Stream {
   }
 
  private:
+  struct Launched {
+    std::string label;
+    uint64_t number;  // of the last work with this label
+  };
   struct Mark {
     EventHandle event = nullptr;
     uint64_t number = 0;  // of the work before it
@@ -71,11 +75,11 @@ class Stream {
 
   const std::shared_ptr<Context> context_;
   StreamHandle handle_ = nullptr;
-  std::mutex mutex_;                    // guards the members below
-  std::vector<std::string> under_way_;  // labels of launches since the last wait, each once
-  uint64_t number_ = 0;                 // of the work added last
-  uint64_t done_ = 0;                   // work up to this number has ended
-  std::array<Mark, 4> marks_;           // the last ones, which take turns
+  std::mutex mutex_;                 // guards the members below
+  std::vector<Launched> under_way_;  // each label once
+  uint64_t number_ = 0;              // of the work added last
+  uint64_t done_ = 0;                // work up to this number has ended
+  std::array<Mark, 4> marks_;        // the last ones, which take turns
   uint64_t last_mark_ = 0;
   std::string failure_;
 };

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from pyturbo.batching.stream import Mailbox
 from pyturbo.engine.generation import Chunk
+from pyturbo.engine.onward import Rules
 from pyturbo.engine.reply import Steps
 from pyturbo.engine.session import Session
-from pyturbo.engine.together import is_ahead, read_alone
+from pyturbo.engine.together import leads, read_alone
 
 
 class Member:
@@ -35,6 +36,7 @@ class Member:
         self.unread: NDArray[np.int32] = np.zeros(0, np.int32)
         self._mailbox, self._make = mailbox, steps
         self._steps: Steps | None = None
+        self._rules: Rules | None = None  # of the tokens after the unread one
 
     @property
     def cancelled(self) -> bool:
@@ -58,19 +60,19 @@ class Member:
                     self.reading, self._mailbox.read = False, self.session.position
                     begun(self)
             else:
-                self.unread = step
+                self.unread, self._rules = step
                 return True
         self.leave()
         return False
 
     @property
-    def is_ahead(self) -> bool:
-        """Whether its unread token has been read ahead: it must be given to `read`."""
-        return is_ahead(self.session)
+    def leads(self) -> bool:
+        """Whether its session has begun to read its unread token: `read` must be called for it."""
+        return leads(self.session)
 
-    def read(self, count: int, *, onward: bool = False) -> None:
-        """Read the first `count` unread tokens, alone; `onward` is that of `read_alone`."""
-        read_alone(self.session, self.unread[:count], onward=onward)
+    def read(self, count: int, *, may_lead: bool = False) -> None:
+        """Read the first `count` unread tokens, alone; its session leads afterwards if it may and can."""
+        read_alone(self.session, self.unread[:count], self._rules if may_lead else None)
         self.has_read(count)
 
     def has_read(self, count: int) -> None:

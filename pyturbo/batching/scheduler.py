@@ -393,9 +393,10 @@ class Scheduler:
     def _read(self) -> None:
         """Read some of the prompts, and one token of every conversation that has just one to read."""
         members = self._members
-        for member in [member for member in members if member.is_ahead]:  # from when it was the only one
-            if len(members) > 1 and self._step_one_by_one([member]):
-                self._resume(member)
+        leader = next((member for member in members if member.leads), None)
+        if leader is not None and len(members) > 1 and self._step_one_by_one([leader]):
+            self.usage.step_tokens += 1
+            self._resume(leader)
         if len(members) >= MANY:
             for member in members:
                 member.crowded = True
@@ -541,7 +542,7 @@ class Scheduler:
         for member in members:
             begin = time.perf_counter()
             try:
-                member.read(1, onward=len(self._members) == 1)
+                member.read(1, may_lead=len(self._members) == 1)
             except Exception as error:
                 self._leave(member, error)
             else:

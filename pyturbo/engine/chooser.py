@@ -12,8 +12,10 @@ from pyturbo import ops
 from pyturbo._arguments import index
 from pyturbo._sampling import Sampler, TopLogits
 from pyturbo.engine.generation import Options
+from pyturbo.engine.onward import Rule
 from pyturbo.engine.thought_budget import ThoughtBudget
 from pyturbo.errors import ArgumentError
+from pyturbo.ops.sampling import with_draw
 from pyturbo.text import Tokenizer
 from pyturbo.text.constraint import Constraint
 
@@ -49,6 +51,7 @@ class Chooser:
         self._ignores = ignore_eos
         self._mask: Mask | None = None  # of the next token, once it is known
         self._forced: list[int] = []  # the next tokens, whatever the model says
+        self._rules: dict[tuple[int, ...], Rule] = {}  # by the tokens that they forbid
         self.ended = False
         self._end_thoughts(thoughts is not None and thoughts.spent)
 
@@ -102,7 +105,7 @@ class Chooser:
             self._thoughts.accept(token)
             self._end_thoughts(self._thoughts.spent)
 
-    def rule(self, number: int, known: int) -> Mask | None:
+    def rule(self, number: int, known: int) -> Rule | None:
         """Return by which rule of `ops.choose_token` one of the next tokens is drawn, counted from 1.
 
         None: what is drawn there depends on more than that many of the largest logits.
@@ -113,7 +116,10 @@ class Chooser:
         ends = self._ends if self._ignores or self._left >= number else ()
         if len(ends) > ops.MAX_FORBIDDEN or draw[0] + len(ends) > known:
             return None
-        return ops.choice_rule(*draw, forbidden=ends)
+        rule = self._rules.get(ends)
+        if rule is None:
+            rule = self._rules[ends] = ops.choice_rule(*draw, forbidden=ends)
+        return with_draw(rule, draw[-1])
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from pyturbo._device import Device
 from pyturbo._program import Cursor, Program
 from pyturbo._sampling import TopLogits
 from pyturbo.engine.layout import Layout
-from pyturbo.engine.onward import Onward, onward
+from pyturbo.engine.onward import Begun, Onward, Rule
 from pyturbo.engine.profile import Profile
 from pyturbo.engine.top_memory import TopMemory, finds_top, top_memory
 from pyturbo.layers.decoder import Decoder
@@ -83,10 +83,11 @@ def _record_top(recorder: Recorder, network: Decoder, step: Step, limit: int) ->
         if top is not None:
             top.record(recorder, logits)
         return top
-    further = onward(recorder.device, network)
-    if further is not None:
-        further.record(recorder, logits, step.state["tokens"].rows(step.position + 1))
-    return further
+    if not finds_top(recorder.device, network):
+        return None
+    onward = Onward(recorder.device, network.vocab)
+    onward.record(recorder, logits, step.state["tokens"].rows(step.position + 1))
+    return onward
 
 
 def record_layers(
@@ -166,17 +167,16 @@ class Graph:
         self.program.run([state], wait=wait, advance=count, ahead=ahead, **symbols)
         return self._copies(count)
 
-    def begin(self, state: Buffer, cursor: Cursor, rule: NDArray[np.uint32] | None) -> int:
+    def begin(self, state: Buffer, cursor: Cursor, rule: Rule | None) -> Begun:
         """Begin to read the token at the cursor, and move it past that, in a program that goes `onward`.
 
-        With a rule the token after it is chosen, if the state has room for that. Returns the number of the
-        replay, for `Onward.found`.
+        With a rule the token after it is chosen, if the state has room for that.
         """
         assert self.onward is not None
         rule = rule if cursor.position + 1 < self._context else None
         symbols, ahead = self.onward.symbols(rule), self.onward.begin(rule)
         self.program.run([state], wait=False, advance=1, ahead=ahead, position=cursor, **symbols)
-        return self.onward.end()
+        return self.onward.begun()
 
     def top(self) -> TopLogits | None:
         """Return the largest logits of the token that was read last, after a replay with `wait`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -9,14 +11,14 @@ from numpy.typing import NDArray
 
 from pyturbo import ops
 from pyturbo._device import Device
+from pyturbo._fork import OwnProcess
 from pyturbo._sampling import TopLogits
-from pyturbo.engine.top_memory import TopMemory, finds_top
-from pyturbo.layers.decoder import Decoder
+from pyturbo.engine.top_memory import TopMemory
+from pyturbo.errors import ArgumentError
 from pyturbo.recording import Recorder, Tensor
 from pyturbo.symbols import symbol
 
-_TURNS = 2  # the next replay runs while the host reads what one has found
-
+_TURNS = 2  # the next step runs while the host reads what one has found
 
 #: How a token is chosen; see `ops.choice_rule`.
 Rule = NDArray[np.uint32]
@@ -42,14 +44,13 @@ class Found(NamedTuple):
 
 
 class Onward:
-    """Memory for what each step finds, and for the rule by which it chooses the next token.
+    """Memory for what each step of a program finds, and for the rule by which it chooses the next token.
 
-    Replays take turns with two rows, so that the host reads one while the next replay runs. Whoever calls
-    `begin` holds the program until `end`.
+    Replays take turns with two rows. Whoever calls `begin` holds the program until the replay is given to the
+    device.
 
     Attributes:
         known: How many of the largest logits a step finds.
-        number: That of the last replay.
     """
 
     #: Symbols of the program with their largest values: the row, and whether a token is chosen.
@@ -57,7 +58,7 @@ class Onward:
 
     def __init__(self, device: Device, vocab: int) -> None:
         self.known = min(device.traits.top_logits, vocab)
-        self._device, turn = device, symbol("turn")
+        self.device, turn = device, symbol("turn")
         self._top = TopMemory(device, self.known, vocab, _TURNS, 1, turn)
         words = device.shared(_TURNS * (ops.RULE_WORDS + 1), np.uint32)
         rules = words.view((_TURNS, ops.RULE_WORDS))
@@ -65,8 +66,9 @@ class Onward:
         self._rules, self._tokens = rules.numpy(), tokens.numpy()
         self._rule: Any = Tensor(rules, rules.shape, rules.dtype).rows(turn).reshape(ops.RULE_WORDS)
         self._token = Tensor(tokens, tokens.shape, tokens.dtype).rows(turn)
-        self.number = 0
+        self._turn = 0  # of the last replay
         self._marks = [0] * _TURNS  # behind the last replay of each turn
+        self._begun: list[weakref.ref[Begun] | None] = [None] * _TURNS  # these replays
 
     def record(self, recorder: Recorder, logits: Any, next_token: Tensor) -> None:
         """Record the launches that find the largest logits, and the one that chooses the next token."""
@@ -81,36 +83,82 @@ class Onward:
 
     def begin(self, rule: Rule | None = None) -> dict[str, int]:
         """Set the rule of the next replay; return the symbols that the one after it has instead."""
-        self._device.wait(self._marks[self._next])
+        turn, reference = self._next, self._begun[self._next]
+        begun = None if reference is None else reference()
+        if begun is not None:
+            begun.found()  # while that is in the row
+        self.device.wait(self._marks[turn])
         if rule is not None:
-            self._rules[self._next] = rule
-        self.number += 1
+            self._rules[turn] = rule
+        self._turn, self._begun[turn] = turn, None
         return {"turn": self._next}
 
     @property
     def _next(self) -> int:
         """The turn of the next replay."""
-        return (self.number + 1) % _TURNS
+        return (self._turn + 1) % _TURNS
 
-    def end(self) -> int:
-        """Note that the replay was given to the device; return its number."""
-        self._marks[self.number % _TURNS] = self._device.mark()
-        return self.number
+    def begun(self) -> Begun:
+        """Return the replay that was given to the device, which may still be at work on it."""
+        begun = Begun(self, self._turn, self.device.mark())
+        self._marks[self._turn], self._begun[self._turn] = begun.mark, weakref.ref(begun)
+        return begun
 
     def last(self) -> TopLogits:
         """Return the largest logits of the last replay, which is over."""
-        return self._top.read(self.number % _TURNS)
+        return self._top.read(self._turn)
 
-    def found(self, number: int) -> Found | None:
-        """Wait for a replay; return what it has found, or None if others have taken its row since."""
-        turn = number % _TURNS
-        if number <= self.number - _TURNS:
-            self._device.synchronize()
-            return None
-        self._device.wait(self._marks[turn])
+    def read(self, turn: int) -> Found:
+        """Return what the last replay of a turn has found, which is over."""
         return Found(self._top.read(turn), int(self._tokens[turn]))
 
 
-def onward(device: Device, network: Decoder) -> Onward | None:
-    """Return the memory if programs of the device find the largest logits."""
-    return Onward(device, network.vocab) if finds_top(device, network) else None
+class Begun:
+    """A step that was given to the device.
+
+    Attributes:
+        mark: Behind it, in the work of the device.
+    """
+
+    def __init__(self, onward: Onward, turn: int, mark: int) -> None:
+        self.mark, self._onward, self._turn = mark, onward, turn
+        self._process = OwnProcess()
+        self._found: Found | None = None
+
+    def found(self) -> Found:
+        """Wait for it, and return what it has found. In a child of fork() it is a StateError."""
+        if self._found is None:
+            self._process.require("a step under way")
+            self._onward.device.wait(self.mark)
+            self._found = self._onward.read(self._turn)
+        return self._found
+
+
+@dataclass
+class Lead:
+    """A token that the device has chosen and reads, or has read, before its reply asks for that.
+
+    Attributes:
+        step: What reads it.
+        end: The position after it.
+        drawn_from: The largest logits that it was drawn from.
+        settled: Whether somebody has waited for the step, and may have changed its logits.
+    """
+
+    step: Begun
+    end: int
+    drawn_from: TopLogits
+    settled: bool = False
+
+    def choice(self, tokens: NDArray[np.int32], drawn: tuple[int, float] | None) -> tuple[int, float]:
+        """Return the token that the device has chosen, the last of these, with its logprob.
+
+        The host has `drawn` the same, but at borders that roundings move.
+        """
+        token, top = int(tokens[-1]), self.drawn_from
+        if drawn is None:
+            raise ArgumentError(
+                "sample: logits: expected finite values or -inf, and a token that may be drawn, got "
+                f"{top.largest} as the largest"
+            )
+        return drawn if token == drawn[0] else (token, dict(top.logprobs(len(top)) or ())[token])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,29 @@ from pyturbo._guard import Claim
 from pyturbo.engine.answer import Answer
 from pyturbo.engine.chooser import Chooser, make_chooser
 from pyturbo.engine.generation import Chunk, FinishReason, Options, Stats
-from pyturbo.engine.lead import can_lead
+from pyturbo.engine.lead import can_lead, read_on
+from pyturbo.engine.onward import Rules
 from pyturbo.engine.prefix_store import PrefixStore
 from pyturbo.engine.session import Session
 from pyturbo.errors import ArgumentError, CancelledError, ContextError, StateError
 from pyturbo.text import StopStrings, Tokenizer
 from pyturbo.text.dialects import Dialect, Message, Part, ReplyParser, ReplyText
 
-#: What a reply consists of: chunks, and before each of them tokens that its session must have read.
-Steps = Generator[Chunk | NDArray[np.int32], None, None]
+
+class Unread(NamedTuple):
+    """Tokens that the session of a reply must have read before its next chunk.
+
+    Attributes:
+        ids: The tokens.
+        rules: By which the tokens after a single one are drawn, where a device can go on by itself.
+    """
+
+    ids: NDArray[np.int32]
+    rules: Rules | None = None
+
+
+#: What a reply consists of.
+Steps = Generator[Chunk | Unread, None, None]
 
 #: Where beginnings of prompts are known from, and how many tokens of this one later turns do not change.
 Prefixes = tuple[PrefixStore, int | None] | None
@@ -145,7 +159,7 @@ def chunks_of(session: Session, steps: Steps) -> Generator[Chunk, None, None]:
         if isinstance(step, Chunk):
             yield step
         else:
-            session._advance_all(step)
+            read_on(session, *step)
 
 
 def steps_of(
@@ -247,19 +261,21 @@ def _steps(
 ) -> Steps:
     """Read `ids`, then sample and read tokens until the reply ends. The last one stays pending."""
     runner = session._runner
-    yield from _reading(session, ids, whole, prefixes, stats)
+    for unread in _reading(session, ids, whole, prefixes, stats):
+        yield Unread(unread)
     chooser.read(session.tokens)
     used = runner.expert_use()
     stats.decode_experts = runner.expert_use(used)
-    leads = can_lead(session, chooser, options.logprobs)
+    may_lead = can_lead(session, chooser, options.logprobs)
     while True:
-        session._guard.check()
+        if not session._leads:  # else the token has been read
+            session._guard.check()
         try:
             token, logprob = session._sample(chooser)
         except ArgumentError:  # NaN: weights that were changed meanwhile explain it
             runner.origin.check_files()
             raise
-        if not session._is_ahead:
+        if not session._leads:
             session._leave(token)
         full = session.position == session.context and bool(session.pending)
         stats.tokens += 1
@@ -272,21 +288,21 @@ def _steps(
             finish = "stop"
         elif finish is None and (stats.tokens == options.max_tokens or full or _is_over(options)):
             finish = "length"
+        top = tuple(session._likeliest(options.logprobs)) if options.logprobs else ()
         if finish is not None:
             runner.origin.check_files()  # weights that changed meanwhile make it an error
             piece += text.finish()
             finish = "stop" if text.stop_string is not None else finish
             if prefixes is not None:
                 prefixes[0].keep(session)
-        top = tuple(session._likeliest(options.logprobs)) if options.logprobs else ()
         yield Chunk(piece, token, logprob, finish, top, text.stop_string)
         if finish is not None:
             return
-        if session.pending != [token] and not session._is_ahead:
+        if session.pending != [token] and not session._leads:
             raise StateError("the session went on without this reply")
         begin = time.perf_counter()
-        session._rules = chooser if leads and stats.tokens + 1 < options.max_tokens else None
-        yield np.array([token], np.int32)
+        leads = may_lead and session.timings is None and stats.tokens + 1 < options.max_tokens
+        yield Unread(np.array([token], np.int32), chooser if leads else None)
         stats.decode_seconds += time.perf_counter() - begin
         stats.decode_experts = runner.expert_use(used)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
@@ -21,8 +21,7 @@ from pyturbo._sampling import top_logprobs
 from pyturbo.engine import session_file
 from pyturbo.engine.chooser import Chooser
 from pyturbo.engine.graph import Output
-from pyturbo.engine.lead import Begun, chosen, go_on
-from pyturbo.engine.onward import Rules
+from pyturbo.engine.onward import Lead
 from pyturbo.engine.profile import Profile
 from pyturbo.engine.runner import Runner
 from pyturbo.engine.state import State
@@ -82,9 +81,7 @@ class Session:
         self._state = self._allocated(context)
         self.context = context
         self._pending = (0, -1)  # a position, and the token that was sampled there
-        self._begun: Begun | None = None  # what the device may be reading ahead
-        self._ahead = 0  # the position after a token that was read before anybody asked for that
-        self._rules: Rules | None = None  # of the reply under way, for the next step
+        self._lead: Lead | None = None
         # How many of its first tokens are unchanged since the prefix store last saw it.
         self._settled = 0
         self._failure: str | None = None
@@ -116,7 +113,9 @@ class Session:
         Arrays that show the state keep its memory until they are gone. Closing twice is fine.
         """
         with self._guard.use():
-            self._begun = None
+            with suppress(TurboError):
+                self._settle()
+            self._lead = None
             for name in _STATE:
                 vars(self).pop(name, None)
 
@@ -184,24 +183,20 @@ class Session:
         self._pending = (0, -1) if token is None else (self.position, token)
 
     @property
-    def _is_ahead(self) -> bool:
-        """Whether the last token was read before anybody asked for that."""
-        return self._ahead == self.position > 0
-
-    def _was_read(self, token: int) -> bool:
-        """Return whether this token is the one that was read ahead, which it then is no longer."""
-        ahead = self._is_ahead and self.tokens[-1] == token
-        self._ahead = 0
-        return ahead
+    def _leads(self) -> Lead | None:
+        """The lead of the reply under way, if the session leads."""
+        return self._lead if self._lead is not None and self._lead.end == self.position else None
 
     def _begin_reply(self) -> None:
-        """Forget the reply before, of which the session may be ahead."""
+        """Forget the reply before, with which the session may lead."""
         self._settle()
-        self._ahead = 0
+        self._lead = None
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
         """Views of every piece of the state, by name. The next step reads what is written there.
+
+        While a reply is under way on a GPU, views from before its last chunk may be changing.
 
         On a device with memory of its own they are copies, which cannot be written to.
 
@@ -298,6 +293,7 @@ class Session:
         logits are gone.
         """
         self._require_whole()
+        self._lead = None
         wanted = np.asarray(ids[: self.position], np.int32)
         different = np.flatnonzero(wanted != self.tokens[: len(wanted)])
         count = int(different[0]) if different.size else len(wanted)
@@ -342,35 +338,22 @@ class Session:
 
     def _advance_all(self, ids: NDArray[np.int32]) -> None:
         """Do the same with tokens that are known to be of the vocabulary."""
-        rules, self._rules = self._rules, None
-        read = len(ids) == 1 and self._was_read(int(ids[0]))
-        if read or (rules is not None and len(ids) == 1):
-            self._go_on(int(ids[0]), rules, read)
-            return
         for _ in self._advance(ids):
             pass
 
-    def _go_on(self, token: int, rules: Rules | None, read: bool) -> None:
-        """Read a token, unless it is `read` ahead; with rules the device may then be ahead again."""
-        self._guard.check()
-        if not read:
-            self._require_room(1)
-        begun, self._begun = self._begun, None
-        if not read or begun is not None:  # else somebody has waited for it
-            self._begun = go_on(self, token, begun, rules)
-            self._ahead = 0 if self._begun is None else self._begun.end
-
     def _sample(self, chooser: Chooser) -> tuple[int, float]:
         """Draw a token and its logprob, from the largest logits where they suffice."""
+        lead = self._leads
+        if lead is not None:
+            return lead.choice(self.tokens, chooser.sample_top(lead.drawn_from))
         top = self._state.top
         drawn = None if top is None else chooser.sample_top(top)
-        if top is not None and self._is_ahead:
-            return chosen(self.tokens, top, drawn)
         return chooser.sample(self.logits) if drawn is None else drawn
 
     def _likeliest(self, n: int) -> list[tuple[int, float]]:
-        """Return the n most likely tokens with their logprobs."""
-        top = self._state.top
+        """Return the n most likely tokens where the last one was drawn, with their logprobs."""
+        lead = self._leads
+        top = self._state.top if lead is None else lead.drawn_from
         likeliest = None if top is None else top.logprobs(n)
         return top_logprobs(self.logits, n) if likeliest is None else likeliest
 
@@ -382,6 +365,7 @@ class Session:
         Without room for all of the tokens nothing changes.
         """
         self._require_room(len(ids))
+        self._lead = None
         end = self.position + len(ids)
         self._state.put(self.position, ids)
         try:
@@ -433,11 +417,11 @@ class Session:
             )
 
     def _settle(self) -> None:
-        """Wait for what is read ahead."""
-        if self._begun is not None:
+        """Wait for what a lead reads."""
+        if self._lead is not None and not self._lead.settled:
             with self._failing():
-                self._runner.device.synchronize()
-            self._begun, self._state.top = None, None  # what was found before it
+                self._state.top = self._lead.step.found().top
+            self._lead.settled = True
 
     def memory(self) -> Memory:
         """Return the bytes of weights, scratch, state and slots for experts."""

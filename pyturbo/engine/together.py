@@ -8,7 +8,9 @@ from contextlib import ExitStack
 import numpy as np
 from numpy.typing import NDArray
 
+from pyturbo.engine.lead import read_on
 from pyturbo.engine.mixed import Reading
+from pyturbo.engine.onward import Rules
 from pyturbo.engine.session import Session
 
 
@@ -17,25 +19,20 @@ def copy_into(session: Session, other: Session) -> None:
     session._take(other)
 
 
-def read_alone(session: Session, ids: NDArray[np.int32], *, onward: bool = False) -> None:
-    """Read tokens of the vocabulary in a session that the caller holds.
-
-    `onward`: a device that chooses the next token of its reply itself may read that, too.
-    """
-    if not onward:
-        session._rules = None
-    session._advance_all(ids)
+def read_alone(session: Session, ids: NDArray[np.int32], rules: Rules | None = None) -> None:
+    """Read tokens that a reply asks for in its session, which the caller holds, as `read_on` does."""
+    read_on(session, ids, rules)
 
 
-def is_ahead(session: Session) -> bool:
-    """Return whether the device is reading, or has read, the token that `read_alone` must be given next."""
-    return session._is_ahead
+def leads(session: Session) -> bool:
+    """Return whether a session has begun to read what its reply asks for; `read_alone` must be given that."""
+    return session._leads is not None
 
 
 def step_together(sessions: Sequence[Session], tokens: Sequence[int]) -> None:
     """Read one token in each of several sessions of a model, for a caller that holds them all.
 
-    Each has room for it, and none is ahead. All weights are read once. If the replay fails, all sessions have
+    Each has room for it, and none leads. All weights are read once. If the replay fails, all sessions have
     failed.
     """
     if len(sessions) == 1:
@@ -45,6 +42,7 @@ def step_together(sessions: Sequence[Session], tokens: Sequence[int]) -> None:
     ordered_sessions = [session for session, _ in ordered]
     states = [session._state for session in ordered_sessions]
     for session, token in ordered:
+        assert not session._leads
         session._require_whole()
         session._state.put(session.position, np.array([token], np.int32))
     with sessions[0]._runner.batch(tuple(session.context for session in ordered_sessions)) as graph:
@@ -62,13 +60,14 @@ def read_together(
 ) -> None:
     """Read a piece of tokens in each of several sessions, for a caller that holds them all.
 
-    They have one context and room for their pieces, and none is ahead. Those of one token come first, then
+    They have one context and room for their pieces, and none leads. Those of one token come first, then
     up to `runner.PROMPTS` others of at most `Runner.piece` tokens. A session has logits if its piece `ends`,
     as one token always does. A program that must be recorded for it gets room for steps of `room` sessions,
     which may come later. All weights are read once. If the replay fails, all sessions have failed.
     """
     readings = []
     for session, piece, last in zip(sessions, pieces, ends, strict=True):
+        assert not session._leads
         session._require_whole()
         session._state.put(session.position, piece)
         readings.append(Reading(session._state, session._cursor, len(piece), last or len(piece) == 1))

@@ -22,7 +22,7 @@ class TopMemory:
     def __init__(
         self, device: Device, count: int, vocab: int, rows: int, used: Extent, first: Extent = 0
     ) -> None:
-        self.count, self._vocab = count, vocab
+        self._count, self._vocab = count, vocab
         memory = device.shared(rows * (2 * count + 1))
         parts = (
             memory.view((rows, count)),
@@ -35,7 +35,7 @@ class TopMemory:
     def record(self, recorder: Recorder, logits: Any) -> tuple[Tensor, Tensor]:
         """Record the launches that find them; return the values and their tokens."""
         with recorder.into(*self._tensors):
-            ops.top_logits(logits, self.count)
+            ops.top_logits(logits, self._count)
         return self._tensors[0], self._tensors[1]
 
     def read(self, row: int) -> TopLogits:
@@ -49,10 +49,10 @@ def finds_top(device: Device, network: Decoder) -> bool:
 
 
 def top_memory(
-    device: Device, network: Decoder, rows: int = 1, used: Extent | None = None, first: Extent = 0
+    device: Device, network: Decoder, rows: int = 1, used: Extent | None = None
 ) -> TopMemory | None:
     """Return memory for the largest logits if programs of the device find them. `used` defaults to `rows`."""
     if not finds_top(device, network):
         return None
     count = min(device.traits.top_logits, network.vocab)
-    return TopMemory(device, count, network.vocab, rows, rows if used is None else used, first)
+    return TopMemory(device, count, network.vocab, rows, rows if used is None else used)

@@ -89,7 +89,7 @@ def choice_rule(
     rule[0] = integer("choice_rule", "top_k", top_k, least=1, most=MAX_TOP_LOGITS)
     scale = 1 / _number("temperature", temperature, _LARGEST)
     rule[1:5].view(np.float32)[:] = (
-        _number("top_p", top_p, 1.0),
+        max(_number("top_p", top_p, 1.0), _FLOAT.tiny),
         _number("min_p", min_p, 1.0, zero=True),
         min(max(scale, _FLOAT.tiny), _FLOAT.max),
         _number("draw", draw, 1.0),
@@ -105,6 +105,13 @@ def choice_rule(
     return rule
 
 
+def with_draw(rule: NDArray[np.uint32], draw: float) -> NDArray[np.uint32]:
+    """Return a copy of a rule with another random number."""
+    copy: NDArray[np.uint32] = rule.copy()
+    copy.view(np.float32)[4] = draw
+    return copy
+
+
 def choose_token(
     logits: ArrayLike, tokens: ArrayLike, rule: ArrayLike, *, device: DeviceLike = None
 ) -> tuple[Array, Array]:
@@ -115,7 +122,7 @@ def choose_token(
     """
     logits = values("choose_token", "logits", logits, axes=1)
     (k,) = logits.shape
-    integer("choose_token", "logits: values", k, most=MAX_TOP_LOGITS)
+    integer("choose_token", "logits: values", k, least=1, most=MAX_TOP_LOGITS)
     tokens = operand("choose_token", "tokens", tokens, np.int32, (k,))
     rule = operand("choose_token", "rule", rule, np.uint32, (RULE_WORDS,))
     device = resolve(device)

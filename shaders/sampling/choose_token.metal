@@ -12,7 +12,6 @@ constexpr constant uint kWeight = 2;  // of these, those that weigh at least thi
 constexpr constant uint kScale = 3;   // 1 / temperature
 constexpr constant uint kDraw = 4;    // a random number in (0, 1]
 constexpr constant uint kFirst = 5;   // forbidden tokens, 0xffffffff for none
-constexpr constant uint kRule = kFirst + kForbidden;
 constexpr constant uint kNone = 0xffffffff;
 
 inline bool is_forbidden(device const uint* rule, int token) {
@@ -22,9 +21,9 @@ inline bool is_forbidden(device const uint* rule, int token) {
   return found;
 }
 
-// drawn = seen = one of the tokens: the first, by rank, at which the weights e^((value - largest) / temperature)
-// of those that are kept add up to the random number's share of their sum. A weight that decides what is kept
-// is e^(value - largest). Kept are tokens from 0 on that are not forbidden, with values above -inf.
+// drawn = seen = the first token, by rank, at which the weights e^((value - largest) / temperature) of those
+// that are kept reach the random number's share of their sum. For what is kept the temperature is 1; it is none
+// that is forbidden or below 0, nor has a value of -inf.
 // Layout: values and tokens as top_logits_merge leaves them, the larger values first.
 // Dispatch: groups (1), threads (32)
 // Requires: k > 0; k <= 32 * kEach
@@ -32,7 +31,7 @@ inline bool is_forbidden(device const uint* rule, int token) {
 kernel void choose_token(
     device const float* values [[buffer(0)]],  // [k]
     device const int* tokens [[buffer(1)]],    // [k]
-    device const uint* rule [[buffer(2)]],     // [kRule]
+    device const uint* rule [[buffer(2)]],     // [kFirst + kForbidden]
     device int* drawn [[buffer(3)]],           // [1]
     device int* seen [[buffer(4)]],            // [1]
     constant uint& k [[buffer(5)]],

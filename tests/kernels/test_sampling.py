@@ -255,7 +255,7 @@ def test_refuses(device):
         (name,) = options
         with pytest.raises(errors.ArgumentError, match=f"choice_rule: {name}: expected a number"):
             ops.choice_rule(1, **options)
-    with pytest.raises(errors.ArgumentError, match=r"choose_token: logits: values: expected 0 to 64, got 65"):
+    with pytest.raises(errors.ArgumentError, match=r"choose_token: logits: values: expected 1 to 64, got 65"):
         ops.choose_token(np.zeros(65, np.float32), two[1], ops.choice_rule(1), device=device)
     with pytest.raises(errors.ArgumentError, match=r"choice_rule: top_k: expected 1 to 64, got 65"):
         ops.choice_rule(65)

@@ -47,7 +47,7 @@ DECODE = words(
     mla_mla_append mla_mla_dense_project mla_mla_fp_project mla_mla_gguf_project mla_mla_partials
     mla_mla_split mla_mla_turbo_partials moe_add_expert_bias moe_gather_rows moe_moe_combine
     moe_moe_combine_norm moe_route moe_route_grouped norm_gated_rms_norm norm_head_rms_norm
-    norm_qk_norm norm_rms_norm rope_rope rope_rope_append sampling_top_logits_merge
+    norm_qk_norm norm_rms_norm rope_rope rope_rope_append sampling_choose_token sampling_top_logits_merge
     sampling_top_logits_partials turboquant_hadamard turboquant_turbo_encode
     turboquant_turbo_merge turboquant_turbo_partials
     """
