@@ -26,7 +26,7 @@ COUNT = 5
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("choice") / "model")
+    return write_model(tmp_path_factory.mktemp("choice") / "model", layers=2)
 
 
 @pytest.fixture(scope="module")

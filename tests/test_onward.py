@@ -28,7 +28,7 @@ from text.tiny_chat import TEMPLATE, write_model
 #: Those that go onward, and one that does not.
 DEVICES = ["cpu", *(name for name in pyturbo.devices() if device_traits(name).top_logits)]
 
-pytestmark = pytest.mark.parametrize("device", DEVICES, indirect=True)
+pytestmark = [pytest.mark.parametrize("device", DEVICES, indirect=True), pytest.mark.spread("metal", "cuda")]
 
 IDS = [5, 9, 3, 200]
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}

@@ -7,6 +7,7 @@ that a node that is set too early would show.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from expected_rows import (
 from pyturbo.engine.together import step_together
 from pyturbo.errors import ArgumentError, DeviceError, StateError
 from pyturbo.symbols import Place
+from text.tiny_chat import write_model
 
 if not cuda_in_tests.IN_USE:
     pytest.skip("soft CUDA is not in use", allow_module_level=True)
@@ -34,14 +36,19 @@ from pyturbo import _soft_cuda_tests as soft_cuda
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[pyturbo.Model]:
-    with pyturbo.load(device="cuda") as model:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("ahead") / "model", layers=2)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Iterator[pyturbo.Model]:
+    with pyturbo.load(folder, "cuda") as model:
         yield model
 
 
 @pytest.fixture(scope="module")
-def oracle() -> Iterator[pyturbo.Model]:
-    with pyturbo.load(device="cpu") as model:
+def oracle(folder: Path) -> Iterator[pyturbo.Model]:
+    with pyturbo.load(folder, "cpu") as model:
         yield model
 
 
@@ -237,8 +244,8 @@ def test_the_gpu_has_work_while_the_host_has_a_token(model: pyturbo.Model) -> No
             assert soft_cuda.counters()["graph_launches"] == tokens + 1
 
 
-def test_a_step_that_fails_ends_the_session(cuda: pyturbo.Device) -> None:
-    with pyturbo.load(device=cuda) as model, model.session(64) as session:
+def test_a_step_that_fails_ends_the_session(cuda: pyturbo.Device, folder: Path) -> None:
+    with pyturbo.load(folder, cuda) as model, model.session(64) as session:
         reply = model.stream([1, 2, 3], 12, session=session, temperature=0, ignore_eos=True)
         for _ in range(3):
             next(reply)

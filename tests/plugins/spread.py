@@ -4,6 +4,8 @@ This takes a third of the time of all devices. Mark tests of whole models, of ra
 have several cases for each instance of a kernel, so that every instance still runs on each device. Other
 tests of kernels, and the parity of every model, run on all devices. Cases are dealt out in order, so a
 parameter that chooses the kernel must not change fastest where it has three values.
+
+`spread("metal", "cuda")` deals the cases out to these devices only.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         callspec = getattr(item, "callspec", None)
         device = callspec.params.get("device") if callspec is not None else None
-        if device not in EMULATED or item.get_closest_marker("spread") is None:
+        marker = item.get_closest_marker("spread")
+        devices = [] if marker is None else [name for name in marker.args or EMULATED if name in EMULATED]
+        if device not in devices:
             continue
         test = item.nodeid.partition("[")[0]
         numbers = cases.setdefault(test, {})
         case = repr({name: value for name, value in callspec.params.items() if name != "device"})
         number = numbers.setdefault(case, len(numbers)) + crc32(test.encode())
-        if device != EMULATED[number % len(EMULATED)]:
+        if device != devices[number % len(devices)]:
             left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
