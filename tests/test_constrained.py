@@ -31,7 +31,7 @@ REGEX = r"[a-z]{3,9}( and [a-z]{3,9})?\."
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("constrained") / "model", layers=2, eos_token_id=[401, 400])
+    return write_model(tmp_path_factory.mktemp("constrained") / "model", eos_token_id=[401, 400])
 
 
 @pytest.fixture(scope="module")
