@@ -54,23 +54,21 @@ inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ5_K>&
   span.pair = part / 2;
 }
 
-// Scale and minimum of a part, as small integers; units256.h describes their bits.
-inline float2 scale_and_minimum(uint4 header, uint part) {
-  const uint shift = part % 4 * 8;
-  const uint scale = header.y >> shift;
-  const uint minimum = header.z >> shift;
-  const uint both = header.w >> shift;
-  return part < 4
-             ? float2(float(scale & 63), float(minimum & 63))
-             : float2(float((both & 15) | (scale >> 2 & 48)), float((both >> 4 & 15) | (minimum >> 2 & 48)));
+// The scales of the two units of a pair times 2^-24, from the words with their bits; or the minima, where `both` is shifted
+// down by 4. units256.h describes the bits.
+inline float2 six_bits(uint own, uint both, uint pair) {
+  const uint shift = pair % 2 * 16;
+  const uint word = own >> shift;
+  const uint bytes = pair < 2 ? word & 0x3f3fu : (both >> shift & 0x0f0fu) | (word >> 2 & 0x3030u);
+  return small_pair((bytes | bytes << 8) & 0x00ff00ffu);
 }
 
 inline float weigh_pair(uint4 header, uint pair, float low, float high, thread const float* totals) {
-  const float2 factors = float2(as_type<half2>(header.x));
-  const float2 first = scale_and_minimum(header, pair * 2);
-  const float2 second = scale_and_minimum(header, pair * 2 + 1);
-  return factors.x * fma(first.x, low, second.x * high) -
-         factors.y * fma(first.y, totals[0], second.y * totals[1]);
+  const float2 factors = float2(as_type<half2>(header.x)) * kSmallUnit;
+  const float2 scales = six_bits(header.y, header.w, pair);
+  const float2 minima = six_bits(header.z, header.w >> 4, pair);
+  return factors.x * fma(scales.x, low, scales.y * high) -
+         factors.y * fma(minima.x, totals[0], minima.y * totals[1]);
 }
 
 inline float product_of(
