@@ -78,5 +78,6 @@ def _begin(session: Session, graph: Graph, rules: Rules | None, number: int) -> 
     """Begin to read the token at the position. The rule for the choice is that of one of the next draws."""
     assert graph.onward is not None
     rule = None if rules is None else rules.rule(number, graph.onward.known)
+    assert (rule is None) == (rules is None)  # as can_lead has found of the first
     session._state.changed()
     return graph.begin(session._state.block, session._cursor, rule)
