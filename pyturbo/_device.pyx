@@ -183,7 +183,7 @@ cdef class Device:
             device.synchronize()
 
     def mark(self):
-        """Return a mark, a number, behind all work that was started, for ``wait``."""
+        """Return a mark, a number, after all work that was started, for ``wait``."""
         cdef NativeDevice* device = self.native()
         cdef uint64_t mark
         with nogil:

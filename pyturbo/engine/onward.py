@@ -67,7 +67,7 @@ class Onward:
         self._rule: Any = Tensor(rules, rules.shape, rules.dtype).rows(turn).reshape(ops.RULE_WORDS)
         self._token = Tensor(tokens, tokens.shape, tokens.dtype).rows(turn)
         self._turn = 0  # of the last replay
-        self._marks = [0] * _TURNS  # behind the last replay of each turn
+        self._marks = [0] * _TURNS  # after the last replay of each turn
         self._begun: list[weakref.ref[Begun] | None] = [None] * _TURNS  # these replays
 
     def record(self, recorder: Recorder, logits: Any, next_token: Tensor) -> None:
@@ -117,7 +117,7 @@ class Begun:
     """A step that was given to the device.
 
     Attributes:
-        mark: Behind it, in the work of the device.
+        mark: The one after it in the work of the device.
     """
 
     def __init__(self, onward: Onward, turn: int, mark: int) -> None:
