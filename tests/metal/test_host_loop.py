@@ -227,7 +227,7 @@ def test_long_segments_are_cut(metal: pyturbo.Device, missed: list[int]) -> None
 
 
 def test_the_host_looks_ahead_by_segments(metal: pyturbo.Device) -> None:
-    """Two segments are committed behind the running one, regardless of how many command buffers each has."""
+    """Two segments are committed while one runs, regardless of how many command buffers each has."""
     log, long = Log(metal), metal.empty(1 << 28)  # of which only the beginning is used
     program, works = pyturbo.Program(metal), [Work(log) for _ in range(3)]
     for i, work in enumerate(works):
