@@ -12,8 +12,10 @@ struct HalfBits {
   static constexpr float decode(uint16_t bits) {
     const uint32_t sign = uint32_t(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
     if (magnitude >= 0x7c00u) return bit_cast<float>(sign | 0x7f800000u | magnitude << 13);
-    const float value = bit_cast<float>(magnitude << 13) * 0x1p112f;  // exponent bias 15 -> 127
-    return sign ? -value : value;
+    // Processors take long over subnormal floats, so those of a half are not made from its bits.
+    const uint32_t value = magnitude < 0x400u ? bit_cast<uint32_t>(float(magnitude) * 0x1p-24f)
+                                              : (magnitude << 13) + 0x38000000u;  // exponent bias 15 -> 127
+    return bit_cast<float>(sign | value);
   }
   static constexpr uint16_t encode(float value) {
     const uint32_t word = bit_cast<uint32_t>(value);
