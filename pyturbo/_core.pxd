@@ -77,8 +77,8 @@ cdef extern from "pyturbo/device.h" namespace "pyturbo" nogil:
         any, pages, none
 
     cdef cppclass NativeTraits "pyturbo::Traits":
-        uint32_t chunk, single, attention_blocks, attention_groups, chunkwise_tokens, pass_experts, bucket_tokens
-        uint32_t few_tokens, top_logits
+        uint32_t chunk, single, attention_blocks, attention_groups, product_groups, chunkwise_tokens
+        uint32_t pass_experts, bucket_tokens, few_tokens, top_logits
         cbool fused
         HostMemory host_memory
 

@@ -285,7 +285,7 @@ cdef class ArrayCopy:
 cdef object _traits(const NativeTraits& traits):
     cdef HostMemory host_memory = traits.host_memory
     return Traits(
-        traits.chunk, traits.single, traits.attention_blocks, traits.attention_groups,
+        traits.chunk, traits.single, traits.attention_blocks, traits.attention_groups, traits.product_groups,
         traits.chunkwise_tokens, traits.pass_experts, traits.bucket_tokens, traits.few_tokens, traits.top_logits,
         traits.fused, HOST_MEMORY[<int>host_memory],
     )

@@ -20,6 +20,8 @@ class Traits(NamedTuple):
             256 values: there are no more parts than these need, or of latents than twice as many need. 0
             where there are always as many. An opened NVIDIA GPU has as many as multiprocessors, one of Apple
             four times as many as cores.
+        product_groups: Threadgroups of products with one token, of 128 threads that need few registers, that
+            the device runs at once; 0 where this is not known.
         chunkwise_tokens: Fewest tokens for which the chunkwise delta net is faster than the recurrent one.
         pass_experts: Experts that are read from disk are computed as they arrive, at least so many at once if
             as many are still to come.
@@ -39,6 +41,7 @@ class Traits(NamedTuple):
     single: int
     attention_blocks: int
     attention_groups: int
+    product_groups: int
     chunkwise_tokens: int
     pass_experts: int
     bucket_tokens: int

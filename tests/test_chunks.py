@@ -22,7 +22,7 @@ from pyturbo.engine.session import Session
 from pyturbo.layers.kv_cache import kv_format
 from pyturbo.model import default_model
 
-METAL = Traits(512, 1, 32, 0, 32, 16, 64, 0, 64, True, "pages")
+METAL = Traits(512, 1, 32, 0, 0, 32, 16, 64, 0, 64, True, "pages")
 CUDA = METAL._replace(chunk=2048)
 CPU = METAL._replace(chunk=256, bucket_tokens=2)
 GIB = 1 << 30

@@ -19,10 +19,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pyturbo"
 DEVICES = {"cpu", "cpu:reference", "cuda", "metal"}
 
 TRAITS = {
-    "cpu": Traits(256, 3, 8, 0, 8, 1, 2, 0, 0, False, "any"),
-    "cpu:reference": Traits(32, 16, 8, 0, 32, 1, 2, 0, 0, True, "any"),
-    "cuda": Traits(2048, 1, 128, 132, 8, 16, 64, 32, 64, True, "none"),
-    "metal": Traits(512, 1, 128, 40, 32, 16, 64, 0, 64, True, "pages"),
+    "cpu": Traits(256, 3, 8, 0, 0, 8, 1, 2, 0, 0, False, "any"),
+    "cpu:reference": Traits(32, 16, 8, 0, 0, 32, 1, 2, 0, 0, True, "any"),
+    "cuda": Traits(2048, 1, 128, 132, 924, 8, 16, 64, 32, 64, True, "none"),
+    "metal": Traits(512, 1, 128, 40, 80, 32, 16, 64, 0, 64, True, "pages"),
 }
 
 

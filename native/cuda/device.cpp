@@ -24,6 +24,7 @@ namespace {
 constexpr int kOldest = 75;       // compute capability
 constexpr int kMatrixUnits = 80;  // the first one whose matrix units and copies the forms of shaders use
 constexpr uint32_t kNever = 1u << 20;
+constexpr uint32_t kProductGroups = 7;  // of products with one token, that a multiprocessor runs at once
 
 constexpr int32_t kDlpackCuda = 2;
 
@@ -362,7 +363,9 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
     throw Error(ErrorKind::argument, kind.name + ": expected no checker, which is part of cpu:reference");
   const std::shared_ptr<Context> context = open_context(kind.name, kind.ordinal);
   DeviceKind own = kind;
-  own.traits.attention_groups = uint32_t(context->attribute(Attribute::multiprocessor_count));
+  const auto multiprocessors = uint32_t(context->attribute(Attribute::multiprocessor_count));
+  own.traits.attention_groups = multiprocessors;
+  own.traits.product_groups = kProductGroups * multiprocessors;
   Precision precision = options.precision;
   if (context->capability() < kMatrixUnits) {
     own.traits.chunkwise_tokens = kNever;
@@ -412,6 +415,7 @@ DeviceKind kind(uint32_t ordinal) {
                      .single = 1,
                      .attention_blocks = 128,
                      .attention_groups = 132,
+                     .product_groups = kProductGroups * 132,
                      .chunkwise_tokens = 8,
                      .pass_experts = 16,
                      .bucket_tokens = 64,

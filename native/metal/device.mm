@@ -28,6 +28,7 @@ constexpr size_t kMostInFlight = 4;  // command buffers that run when another re
 static_assert(kMostInFlight + 1 <= Plan::kReplays);  // and the expected one
 
 constexpr uint32_t kAttentionGroups = 4;  // threadgroups of attention that a core should have at once
+constexpr uint32_t kProductGroups = 8;    // threadgroups of products with one token that a core runs at once
 constexpr uint32_t kUsualCores = 10;      // of a GPU whose number is not known
 
 // Segments of a replay with host loops that are committed at the same time, the running one included. More of
@@ -530,7 +531,10 @@ std::unique_ptr<Device> open(const DeviceKind& kind, const DeviceOptions& option
   const Pool pool;
   Ref<DeviceObject> device = open_gpu(kind.name);
   DeviceKind own = kind;
-  if (const uint32_t cores = core_count(device.get())) own.traits.attention_groups = kAttentionGroups * cores;
+  if (const uint32_t cores = core_count(device.get())) {
+    own.traits.attention_groups = kAttentionGroups * cores;
+    own.traits.product_groups = kProductGroups * cores;
+  }
   return std::make_unique<MetalDevice>(own, std::move(device), options.precision);
 }
 
@@ -556,6 +560,7 @@ DeviceKind kind() {
                      .single = 1,
                      .attention_blocks = 128,
                      .attention_groups = kAttentionGroups * kUsualCores,
+                     .product_groups = kProductGroups * kUsualCores,
                      .chunkwise_tokens = 32,
                      .pass_experts = 16,
                      .bucket_tokens = 64,

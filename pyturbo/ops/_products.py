@@ -20,7 +20,10 @@ TILED_TOKENS = 8
 #: Rows of a launch for one vector that are too few for a GPU.
 FEW_ROWS = 512
 
-_LANES, _TEAMS, _MOST_TEAMS = 128, 2, 16  # of a threadgroup
+_LANES, _TEAM_ROWS = 128, 4  # of a threadgroup, and of a team
+_USUAL_TEAMS, _FEW_ROW_TEAMS, _MOST_TEAMS = 2, 2, 16
+_LONG_ROW_TEAMS = (1, 2, 4)
+_SPAN = 16  # lanes with more values need more registers: only three quarters as many threadgroups run at once
 
 
 class Kernels(NamedTuple):
@@ -42,18 +45,30 @@ def kernel_for(kernels: Kernels, target: Target, tokens: int | Linear) -> str:
     return kernels.many if most >= many_from else kernels.one
 
 
-def row_teams(rows: int, inner: int, span: int) -> dict[str, int]:
+def row_teams(target: Target, rows: int, inner: int, span: int) -> dict[str, int]:
     """Return the function constant of the kernels for one vector: how many teams the lanes form.
 
     `rows` are those of all matrices of a launch, with `inner` values each, of which a lane multiplies `span`
-    at once. Where rows are few and long, all lanes share them; where they are many and short, few lanes do.
+    at once. Where rows are long, there are as many teams as the device needs the least time with; where they
+    are short, so many that all lanes have something to do, but no more than two if rows are few, too.
     """
-    spans, teams = -(-inner // span), _TEAMS
-    if rows <= FEW_ROWS:
-        return {"row_teams": 1 if spans > _LANES // _TEAMS else _TEAMS}
-    while teams < _MOST_TEAMS and spans <= _LANES // (2 * teams):
+    spans, few = -(-inner // span), rows <= FEW_ROWS
+    teams = 1 if few else long_row_teams(traits_of(target).product_groups, rows, span)
+    while teams < (_FEW_ROW_TEAMS if few else _MOST_TEAMS) and spans <= _LANES // (2 * teams):
         teams *= 2
     return {"row_teams": teams}
+
+
+def long_row_teams(held: int, rows: int, span: int) -> int:
+    """Return how many teams take the least time on a device that runs `held` threadgroups at once.
+
+    Threadgroups run in waves. One takes as long to start and to add up what its lanes have as for a team.
+    """
+    if held == 0:
+        return _USUAL_TEAMS
+    if span > _SPAN:
+        held = held * 3 // 4
+    return min(_LONG_ROW_TEAMS, key=lambda teams: -(-rows // (_TEAM_ROWS * teams * held)) * (teams + 1))
 
 
 def activations(op: str, x: ArrayLike, in_dim: int) -> Array:

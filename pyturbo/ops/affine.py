@@ -92,7 +92,7 @@ def affine_matmul(
     tokens = x.shape[0]
     y = empty(device, (tokens, w.out_dim))
     kernel = kernel_for(_PRODUCT, device, tokens)
-    constants = row_teams(w.out_dim, w.in_dim, w.span) if kernel == _PRODUCT.one else {}
+    constants = row_teams(device, w.out_dim, w.in_dim, w.span) if kernel == _PRODUCT.one else {}
     sizes = tokens, w.in_dim, w.out_dim, w.group_size
     launch(device, kernel + w.suffix, x, *w.arrays, y, *sizes, constants=constants)
     return result(y)
@@ -158,7 +158,7 @@ def affine_experts_matmul(
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, *w.arrays, experts.slots, y, *sizes
-    constants = {**experts.constants, **row_teams(chosen.shape[1] * w.out_dim, w.in_dim, w.span)}
+    constants = {**experts.constants, **row_teams(device, chosen.shape[1] * w.out_dim, w.in_dim, w.span)}
     launch(device, "affine_experts_matvec" + w.suffix, *args, constants=constants)
     return result(y)
 

@@ -101,7 +101,7 @@ def fp_matmul(
     y = empty(device, (tokens, w.out_dim))
     kernel = kernel_for(_PRODUCT, device, tokens)
     args = x, *w.arrays, y, tokens, w.in_dim, w.out_dim
-    teams = row_teams(w.out_dim, w.in_dim, SPAN) if kernel == _PRODUCT.one else {}
+    teams = row_teams(device, w.out_dim, w.in_dim, SPAN) if kernel == _PRODUCT.one else {}
     launch(device, f"{kernel}_{mode}", *args, constants={**w.constants, **teams})
     return result(y)
 
@@ -166,7 +166,7 @@ def fp_experts_matmul(
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, *w.arrays, experts.slots, y, *sizes, w.out_dim, *experts.sizes, *w.strides
-    teams = row_teams(chosen.shape[1] * w.out_dim, w.in_dim, SPAN)
+    teams = row_teams(device, chosen.shape[1] * w.out_dim, w.in_dim, SPAN)
     constants = {**experts.constants, **w.constants, **teams}
     launch(device, f"fp_experts_matvec_{mode}", *args, constants=constants)
     return result(y)

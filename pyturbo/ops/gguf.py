@@ -68,7 +68,7 @@ def gguf_matmul(x: ArrayLike, blocks: ArrayLike, kind: str, *, device: DeviceLik
     tokens = x.shape[0]
     y = empty(device, (tokens, w.out_dim))
     kernel = kernel_for(_PRODUCT, device, tokens)
-    constants = row_teams(w.out_dim, w.in_dim, SPAN) if kernel == _PRODUCT.one else {}
+    constants = row_teams(device, w.out_dim, w.in_dim, SPAN) if kernel == _PRODUCT.one else {}
     launch(device, kernel + w.suffix, x, w.memory, y, tokens, w.in_dim, w.out_dim, constants=constants)
     return result(y)
 
@@ -121,7 +121,7 @@ def gguf_experts_matmul(
     device = resolve(device)
     y = empty(device, (*chosen.shape, w.out_dim))
     args = x, chosen, w.memory, experts.slots, y, *sizes, w.out_dim, *experts.sizes, w.stride
-    constants = {**experts.constants, **row_teams(chosen.shape[1] * w.out_dim, w.in_dim, SPAN)}
+    constants = {**experts.constants, **row_teams(device, chosen.shape[1] * w.out_dim, w.in_dim, SPAN)}
     launch(device, "gguf_experts_matvec" + w.suffix, *args, constants=constants)
     return result(y)
 

@@ -28,7 +28,7 @@ def matmul(x: ArrayLike, w: ArrayLike, *, device: DeviceLike = None) -> Array:
     y = empty(device, (tokens, outputs))
     kernels = _kernels(kind, inputs, outputs)
     kernel = kernel_for(kernels, device, tokens)
-    constants = row_teams(outputs, inputs, span_of(w)) if kernel == kernels.one else {}
+    constants = row_teams(device, outputs, inputs, span_of(w)) if kernel == kernels.one else {}
     launch(device, f"{kernel}_{kind}", x, w, y, tokens, outputs, inputs, constants=constants)
     return result(y)
 
@@ -70,7 +70,7 @@ def dense_experts_matmul(
     device = resolve(device)
     y = empty(device, (*chosen.shape, outputs))
     args = x, chosen, stack_memory(w), experts.slots, y, *sizes, outputs, *experts.sizes, stack_stride(w)
-    constants = {**experts.constants, **row_teams(chosen.shape[1] * outputs, inputs, span_of(w))}
+    constants = {**experts.constants, **row_teams(device, chosen.shape[1] * outputs, inputs, span_of(w))}
     launch(device, f"dense_experts_matvec_{kind}", *args, constants=constants)
     return result(y)
 

@@ -312,7 +312,7 @@ def _project(
     device = resolve(device)
     y = empty(device, (tokens, heads, out))
     name = w.kernel + ("_transposed" if transposed else "") + w.suffix
-    constants = {} if transposed else row_teams(heads * out, inner, w.span)
+    constants = {} if transposed else row_teams(device, heads * out, inner, w.span)
     sizes = tokens, heads, inner, out, stride, first, *w.sizes
     launch(device, name, x, *w.arrays, y, *sizes, constants=constants)
     return result(y)

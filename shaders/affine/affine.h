@@ -2,12 +2,13 @@
 // A unit is inside one group.
 #pragma once
 
+#include "../common/small_codes.h"
 #include "../common/units.h"
 
 // A quantised matrix of `units` units in a row. Every row starts on a unit and on a group.
 template <uint bits, typename S>
 struct Affine {
-  enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = 1 };
+  enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = 0 };
   enum : uint { kBits = bits, kHasBias = 1, kSharesScale = 1, kPairOffset = bits < 8 ? 128 : 0 };
   struct Span {
     uint words[kSpan * bits / 32];
@@ -100,10 +101,9 @@ inline bool ends_group(thread const Affine<bits, S>& w, uint unit) {
   return unit >> w.group_shift != (unit + 1) >> w.group_shift;
 }
 
-// Codes of 2, 4 and 8 bits are read by pairs, as small_pair says, where they are in the lower or upper bytes of both halves of
-// a word: the activations are multiplied by 2^-shift instead.
+// Whether codes are inside of bytes, so that code_at reads them.
 template <uint bits>
-inline bool in_pairs() {
+inline bool in_bytes() {
   return bits == 2 || bits == 4 || bits == 8;
 }
 
@@ -128,7 +128,7 @@ inline uint column_of(thread const Affine<bits, S>&, uint span, uint i) {
 
 template <uint bits, typename S>
 inline float place_of(thread const Affine<bits, S>&, uint i) {
-  return in_pairs<bits>() ? 1.0f / float(1u << (i * bits % 8)) : 1.0f;
+  return in_bytes<bits>() ? code_place(i * bits % 32) : 1.0f;
 }
 
 // scale * dot(q, x) + bias * sum(x).
@@ -139,21 +139,10 @@ inline float dot_span(
     thread const float* x,
     thread const float* totals) {
   float dot = 0;
-  if (in_pairs<bits>()) {
-    constexpr uint kPairs = 16 / bits;  // of a word
+  if (in_bytes<bits>()) {
 #pragma unroll
-    for (uint word = 0; word < Affine<bits, S>::kSpan / (2 * kPairs); ++word) {
-      float codes[2 * kPairs];
-#pragma unroll
-      for (uint i = 0; i < kPairs; ++i) {
-        const uint bytes = span.words[word] >> (i * bits / 8 * 8);
-        const float2 pair = small_pair(bytes & 0x10001u * (((1u << bits) - 1) << (i * bits % 8)));
-        codes[i] = pair.x;
-        codes[kPairs + i] = pair.y;
-      }
-#pragma unroll
-      for (uint i = 0; i < 2 * kPairs; ++i) dot = fma(codes[i], x[word * 2 * kPairs + i], dot);
-    }
+    for (uint i = 0; i < Affine<bits, S>::kSpan; ++i)
+      dot = fma(code_at<bits>(span.words[i * bits / 32], i * bits % 32), x[i], dot);
     dot *= kSmallUnit;
   } else {
 #pragma unroll

@@ -79,11 +79,6 @@ inline void load_words(device const uint* source, thread uint* words) {
 // An integer below 2^23 as a float. Its bits are the mantissa of a number whose steps are 1.
 inline float small_float(uint value) { return as_type<float>(0x4b000000u | value) - 8388608.0f; }
 
-// Two integers below 2^10, from bits 0 and 16 on, times 2^-24: they are the mantissas of subnormal halves, which GPUs of
-// Apple and NVIDIA keep in conversions.
-inline float2 small_pair(uint word) { return float2(as_type<half2>(word)); }
-constexpr constant float kSmallUnit = 16777216;  // 2^24
-
 // The eight values of an octet.
 template <typename W>
 inline void expand_octet(

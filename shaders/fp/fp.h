@@ -33,7 +33,7 @@ inline float e8m0(uint code) {
 // A quantised matrix. Every row starts on a unit.
 template <uint bits, uint group>
 struct Fp {
-  enum : uint { kSpan = 16, kTotals = 1, kAhead = 1 };
+  enum : uint { kSpan = 16, kTotals = 1, kAhead = 0 };
   enum : uint { kBits = bits, kHasBias = 0, kSharesScale = group >= kUnit, kPairOffset = 0 };
   struct Span {
     uint words[kSpan * bits / 32];

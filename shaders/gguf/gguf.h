@@ -9,7 +9,7 @@
 // A matrix of blocks. Its memory starts at a multiple of the largest power of two in block_bytes, at most 16.
 template <uint type, uint block, uint block_bytes>
 struct Blocks {
-  enum : uint { kSpan = kUnit, kTotals = type == kQ6_K ? 4 : 2, kAhead = type == kQ4_K || type == kQ6_K };
+  enum : uint { kSpan = kUnit, kTotals = type == kQ6_K ? 4 : 2, kAhead = 0 };
   enum : uint { kHasBias = has_bias<type>(), kSharesScale = group_of<type>() == kUnit };
   enum : uint { kPairOffset = has_integers<type>() ? 128 + zero_of<type>() : 0 };
   typedef BlockSpan<type> Span;

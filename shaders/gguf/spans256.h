@@ -1,15 +1,15 @@
 // Spans of Q4_K, Q5_K and Q6_K in registers. They are not units: a span has all bits of the bytes that it reads, so that
-// each byte is read once. Codes are read by pairs, as small_pair says; those of Q4_K are not shifted down: x is multiplied by
-// 2^-shift instead.
+// each byte is read once. Codes are read as small_codes.h says.
 #pragma once
 
+#include "../common/small_codes.h"
 #include "spans.h"
 
-// Sum + the bytes of a word, as small_pair says, times x[0] to x[3].
+// Sum + the bytes of a word times x[0] to x[3], divided by kSmallUnit.
 inline float add_bytes(uint word, thread const float* x, float sum) {
-  const float2 even = small_pair(word & 0x00ff00ffu);
-  const float2 odd = small_pair(word >> 8 & 0x00ff00ffu);
-  return fma(odd.y, x[3], fma(even.y, x[2], fma(odd.x, x[1], fma(even.x, x[0], sum))));
+#pragma unroll
+  for (uint i = 0; i < 4; ++i) sum = fma(code_at<8>(word, i * 8), x[i], sum);
+  return sum;
 }
 
 // Q4_K and Q5_K: 16 values each of units 2 * pair and 2 * pair + 1, the low and high nibbles of 16 bytes.
@@ -34,7 +34,9 @@ inline uint column_in_block(Type<kQ4_K>, uint part, uint i) { return column_in_p
 
 inline uint column_in_block(Type<kQ5_K>, uint part, uint i) { return column_in_pair(part, i); }
 
-inline float place(Type<kQ4_K>, uint i) { return i < 16 ? 1.0f : 0.0625f; }
+inline uint nibble(uint i) { return i % 4 * 8 + i / 16 * 4; }  // the bit of its word that value i begins with
+
+inline float place(Type<kQ4_K>, uint i) { return code_place(nibble(i)); }
 
 inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ4_K>& span) {
   const uint4 header = *(device const uint4*)block;
@@ -78,10 +80,9 @@ inline float product_of(
   float low = 0;
   float high = 0;
 #pragma unroll
-  for (uint i = 0; i < 4; ++i) {
-    const uint word = span.codes[i];
-    low = add_bytes(word & 0x0f0f0f0fu, x + i * 4, low);
-    high = add_bytes(word & 0xf0f0f0f0u, x + 16 + i * 4, high);
+  for (uint i = 0; i < 16; ++i) {
+    low = fma(code_at<4>(span.codes[i / 4], nibble(i)), x[i], low);
+    high = fma(code_at<4>(span.codes[i / 4], nibble(16 + i)), x[16 + i], high);
   }
   return weigh_pair(span.header, span.pair, low * kSmallUnit, high * kSmallUnit, totals);
 }

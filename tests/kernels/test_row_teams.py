@@ -11,7 +11,8 @@ from kernels.harness import Out, assert_close, run_kernel
 from kernels.random_blocks import random_weight as random_blocks
 from pyturbo import ops
 from pyturbo.errors import ArgumentError
-from pyturbo.ops._products import FEW_ROWS, row_teams
+from pyturbo.ops._products import FEW_ROWS, long_row_teams, row_teams
+from pyturbo.ops._run import resolve
 from reference import affine, fp, gguf, linear
 from reference.activations import as_read
 
@@ -138,7 +139,21 @@ def test_other_numbers_are_refused(device, number):
     ],
 )
 def test_teams_for_a_shape(rows, inner, span, wanted):
-    assert row_teams(rows, inner, span) == {"row_teams": wanted}
+    """The device does not say how many threadgroups it runs at once."""
+    assert row_teams(resolve("cpu:reference"), rows, inner, span) == {"row_teams": wanted}
+
+
+@pytest.mark.parametrize(
+    ("held", "rows", "span", "wanted"),
+    [
+        *((924, 3584, 16, 1), (924, 4096, 16, 2), (924, 8192, 16, 4), (924, 12288, 16, 4)),  # one wave
+        *((924, 18944, 16, 2), (924, 24576, 16, 4), (924, 248_320, 16, 4)),  # several
+        *((924, 1024, 32, 1), (924, 4096, 32, 2), (924, 12288, 32, 2)),  # more registers
+        *((80, 4096, 16, 4), (80, 513, 16, 2), (320, 1024, 16, 1)),
+    ],
+)
+def test_teams_that_take_the_least_time(held, rows, span, wanted):
+    assert long_row_teams(held, rows, span) == wanted
 
 
 def test_operations_choose_by_the_shape(device, rng):

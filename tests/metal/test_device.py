@@ -88,6 +88,7 @@ def test_attention_fills_the_cores(cores: int, shown: str, groups: int, parts: i
     with pyturbo.Device("metal") as device:
         assert device.properties["cores"] == shown
         assert device.traits.attention_groups == groups
+        assert device.traits.product_groups == 2 * groups
         assert key_blocks(device, heads=2, dim=256) == parts
         q, k, v = (np.random.default_rng(n).standard_normal((1 if n == 0 else 3000, 2, 64)) for n in range(3))
         q, k, v = (array.astype(np.float32) for array in (q, k, v))

@@ -45,6 +45,7 @@ struct Traits {
   Required<uint32_t> single;            // prompts of at most this many tokens are read one token per replay
   Required<uint32_t> attention_blocks;  // parts that the keys of a query are split into, at most
   Required<uint32_t> attention_groups;  // threadgroups that fill the device; 0: as many parts as there may be
+  Required<uint32_t> product_groups;  // threadgroups of products with one token that run at once; 0: unknown
   Required<uint32_t> chunkwise_tokens;  // fewest tokens for which the chunkwise delta net is faster
   Required<uint32_t> pass_experts;      // a pass waits for this many experts, or for all being read
   Required<uint32_t> bucket_tokens;     // fewest tokens of a step that are sorted by expert; rows of a tile
