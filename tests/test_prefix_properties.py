@@ -71,7 +71,7 @@ def test_restored_states_are_states_that_were_kept(
     largest = largest_of(model)
     runs = iter(range(10**6))
 
-    @settings(max_examples=10, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(
         st.integers(0, 99),
         st.floats(0.3, 4),

@@ -359,7 +359,7 @@ def top_of(logits: np.ndarray, count: int) -> TopLogits:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     values=st.lists(st.one_of(few_values, any_values), min_size=1, max_size=60),
     count=st.integers(1, 64),

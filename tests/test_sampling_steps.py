@@ -75,7 +75,7 @@ def changed(
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(LOGITS, ALLOWED, TOKENS, BIASES, BREAKERS, st.fixed_dictionaries(OPTIONS))
 def test_draws_agree_with_the_reference(values, allowed, tokens, bias, breakers, options):
     logits = np.array(values, np.float32)
@@ -107,7 +107,7 @@ def test_draws_agree_with_the_reference(values, allowed, tokens, bias, breakers,
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     LOGITS,
     ALLOWED,

@@ -16,8 +16,8 @@ CROWD = MANY + 4
 @pytest.mark.parametrize(
     ("slots", "minutes", "options"),
     [
-        (serve_soak.SLOTS, 0.5, ("--round", "15", "--pause", "4")),
-        (CROWD, 0.3, ("--round", "18", "--pause", "1")),
+        (serve_soak.SLOTS, 0.2, ("--round", "6", "--pause", "4")),
+        (CROWD, 0.15, ("--round", "9", "--pause", "1")),
     ],
 )
 def test_a_server_under_random_use(
