@@ -10,7 +10,7 @@ COMPILER := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 BUILD_OPTIONS = --no-build-isolation -Cbuild-dir=$(BUILD) -Ccmake.build-type=$(BUILD_TYPE) \
   -Ccmake.define.PYTURBO_SANITIZE=$(SANITIZE)
 TO_RUN := -Ccmake.define.PYTURBO_TESTS=OFF -Ccmake.define.PYTURBO_CHECKED=OFF -Ccmake.define.PYTURBO_LEVELS=native
-TO_TEST := -Ccmake.define.PYTURBO_TESTS=ON -Ccmake.define.PYTURBO_CHECKED=ON -Ccmake.define.PYTURBO_LEVELS=all
+TO_TEST := -Ccmake.define.PYTURBO_TESTS=ON -Ccmake.define.PYTURBO_CHECKED=ON -Ccmake.define.PYTURBO_LEVELS=tested
 FIND = find $(1) -type f -not -path '*/__pycache__/*'
 SOURCES := native pyturbo shaders CMakeLists.txt pyproject.toml
 TEST_SOURCES := tests/native tests/shaders tests/soft tests/soft_cuda tests/soft_metal

@@ -1,6 +1,7 @@
 # The bodies of this folder, once per level, into the library pyturbo. Include after pyturbo_add_kernels.
 
-set(PYTURBO_LEVELS all CACHE STRING "Levels to build: all, or native for the best one of this machine")
+set(PYTURBO_LEVELS all CACHE STRING
+    "Levels to build: all, native for the best one of this machine, or tested for those of this machine")
 
 # Levels, best first. A level that only adds instructions for products of quantised weights takes all other code from its
 # base. tiles_of_<level>: the sources of products with many tokens, where it is not quantized_tiles alone.
@@ -27,32 +28,35 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set(tiles_of_${level} quantized_tiles gguf_unit_tiles)
   endforeach()
 endif()
-if(PYTURBO_LEVELS STREQUAL "native")
+if(NOT PYTURBO_LEVELS MATCHES "^(all|native|tested)$")
+  message(FATAL_ERROR "PYTURBO_LEVELS: expected all, native or tested, got ${PYTURBO_LEVELS}")
+endif()
+set(available ${levels})
+if(NOT PYTURBO_LEVELS STREQUAL "all")
   try_run(ran compiled ${CMAKE_CURRENT_BINARY_DIR}/available_levels ${CMAKE_CURRENT_LIST_DIR}/available_levels.cpp
           RUN_OUTPUT_VARIABLE available)
   if(NOT compiled)
-    message(FATAL_ERROR "PYTURBO_LEVELS=native: available_levels.cpp does not compile")
+    message(FATAL_ERROR "PYTURBO_LEVELS=${PYTURBO_LEVELS}: available_levels.cpp does not compile")
   endif()
-elseif(PYTURBO_LEVELS STREQUAL "all")
-  set(available ${levels})
-else()
-  message(FATAL_ERROR "PYTURBO_LEVELS: expected all or native, got ${PYTURBO_LEVELS}")
 endif()
 
-# The levels that are available and that the compiler knows, or the best of them.
+# The levels that the compiler knows, or the best one of this machine. Those that are tested but not available are compiled
+# to see whether they can be, without optimisation, and stay out of the library.
+set(in_library "")
 include(CheckCXXCompilerFlag)
 foreach(level IN LISTS levels)
   list(JOIN flags_of_${level} " " flags)
   check_cxx_compiler_flag("${flags}" PYTURBO_COMPILES_${level})
   if(NOT PYTURBO_COMPILES_${level})
     message(STATUS "The level ${level} is left out: the compiler does not accept ${flags}")
-  endif()
-  if(NOT PYTURBO_COMPILES_${level} OR NOT level IN_LIST available)
     list(REMOVE_ITEM levels ${level})
+  elseif(level IN_LIST available)
+    list(APPEND in_library ${level})
   endif()
 endforeach()
 if(PYTURBO_LEVELS STREQUAL "native")
-  list(SUBLIST levels 0 1 levels)
+  list(SUBLIST in_library 0 1 in_library)
+  set(levels ${in_library})
 endif()
 
 # Sources with bodies: each ends with PYTURBO_BODIES(<stem>, ...), and bodies.cpp makes one table of them. Those that lead
@@ -86,7 +90,7 @@ function(pyturbo_entries items)
 endfunction()
 
 set(built ${CMAKE_CURRENT_BINARY_DIR}/kernels)
-pyturbo_entries("${levels}")
+pyturbo_entries("${in_library}")
 file(CONFIGURE OUTPUT ${built}/built_levels.h @ONLY
      CONTENT "// Generated from kernels.cmake.\n#define PYTURBO_LEVELS(X) @entries@\n")
 pyturbo_entries("${shared_sources}")
@@ -96,14 +100,15 @@ file(CONFIGURE OUTPUT ${built}/body_sources.h @ONLY
      CONTENT "// Generated from kernels.cmake.\n#define PYTURBO_SHARED_SOURCES(X) @shared_entries@\n#define PYTURBO_OWN_SOURCES(X) @entries@\n")
 target_include_directories(pyturbo PRIVATE ${built})
 
-# Levels are optimised in every build type, but less under sanitizers, where -O3 takes minutes per file.
-set(PYTURBO_LEVEL_OPTIMIZATION -O3)
-if(PYTURBO_SANITIZE)
-  set(PYTURBO_LEVEL_OPTIMIZATION -O1)
-endif()
-
-# Sources in the namespace of a level, which has a base, into the library.
+# Sources in the namespace of a level, which has a base, into the library. They are optimised in every build type, but less
+# under sanitizers, where -O3 takes minutes per file.
 function(pyturbo_add_level_sources target level base)
+  set(optimization -O3)
+  if(NOT level IN_LIST available)
+    set(optimization -O0)
+  elseif(PYTURBO_SANITIZE)
+    set(optimization -O1)
+  endif()
   list(TRANSFORM ARGN REPLACE "(.+)" "${PYTURBO_NATIVE}/cpu/kernels/\\1.cpp" OUTPUT_VARIABLE sources)
   add_library(${target} OBJECT ${sources})
   add_dependencies(${target} pyturbo_shaders)
@@ -112,11 +117,13 @@ function(pyturbo_add_level_sources target level base)
   target_compile_definitions(${target} PRIVATE PYTURBO_LEVEL=${level} PYTURBO_BASE=${base})
   # Fused operations are written out, so that all compilers round alike. Each level keeps its symbols to itself: the
   # linker must not take one level's code for another's.
-  target_compile_options(${target} PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_LEVEL_OPTIMIZATION} -ffp-contract=off
+  target_compile_options(${target} PRIVATE ${PYTURBO_WARNINGS} ${optimization} -ffp-contract=off
                          -fno-math-errno -fno-trapping-math -fno-strict-aliasing -fvisibility=hidden ${flags_of_${level}}
                          # GCC 11 and 12 warn about their own headers, which leave values undefined on purpose.
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized -Wno-psabi>)
-  target_sources(pyturbo PRIVATE $<TARGET_OBJECTS:${target}>)
+  if(level IN_LIST available)
+    target_sources(pyturbo PRIVATE $<TARGET_OBJECTS:${target}>)
+  endif()
 endfunction()
 
 foreach(level ${levels})
