@@ -76,7 +76,8 @@ def test_the_last_line_counts_what_passed_by_device_and_level(tmp_path: Path) ->
     assert (status, without_reason(lines[-1])) == (1, last_line(passed=False))
 
 
-def test_processes_report_together_and_share_the_cores(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [["-n", "2"], ["--tx", "popen", "--tx", "1*popen", "--dist", "load"]])
+def test_processes_report_together_and_share_the_cores(tmp_path: Path, processes: list[str]) -> None:
     source = """
 @pytest.mark.parametrize("number", range(9))
 def test_threads(number):
@@ -84,7 +85,7 @@ def test_threads(number):
     assert os.environ["PYTURBO_THREADS"] == str(max(1, cores // 2))
     assert os.environ["PYTEST_XDIST_WORKER_COUNT"] == "2"
 """
-    status, lines = run(tmp_path, ONE_DEVICE + source, "-n", "2")
+    status, lines = run(tmp_path, ONE_DEVICE + source, *processes)
     assert (status, without_reason(lines[-1])) == (0, last_line(passed=True))
     assert any(line.startswith("10 passed") for line in lines)
 

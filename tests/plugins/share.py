@@ -16,7 +16,8 @@ VARIABLES = ("PYTURBO_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: of a file that takes minutes; it begins before all others")
-    processes = len(config.getoption("tx", None) or ())
+    specs = config.getoption("tx", None) or ()  # such as popen, or 3*popen
+    processes = sum(int(count) if star else 1 for count, star, _ in (spec.partition("*") for spec in specs))
     if processes > 1:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         for name in VARIABLES:
