@@ -5,10 +5,21 @@
 #include "../common/small_codes.h"
 #include "../common/units.h"
 
+// Whether codes are inside of bytes, so that code_at reads them.
+template <uint bits>
+constexpr bool in_bytes() {
+  return bits == 2 || bits == 4 || bits == 8;
+}
+
 // A quantised matrix of `units` units in a row. Every row starts on a unit and on a group.
 template <uint bits, typename S>
 struct Affine {
-  enum : uint { kSpan = bits % 2 > 0 ? 32 : 16, kTotals = 1, kAhead = 0 };
+  enum : uint {
+    kSpan = bits % 2 > 0 ? 32 : 16,
+    kTotals = 1,
+    kAhead = 0,
+    kSmall = kSmallProducts && in_bytes<bits>()
+  };
   enum : uint { kBits = bits, kHasBias = 1, kSharesScale = 1, kPairOffset = bits < 8 ? 128 : 0 };
   struct Span {
     uint words[kSpan * bits / 32];
@@ -101,12 +112,6 @@ inline bool ends_group(thread const Affine<bits, S>& w, uint unit) {
   return unit >> w.group_shift != (unit + 1) >> w.group_shift;
 }
 
-// Whether codes are inside of bytes, so that code_at reads them.
-template <uint bits>
-inline bool in_bytes() {
-  return bits == 2 || bits == 4 || bits == 8;
-}
-
 template <uint bits, typename S>
 inline void fetch_span(
     thread const Affine<bits, S>& w,
@@ -114,11 +119,11 @@ inline void fetch_span(
     uint span,
     thread typename Affine<bits, S>::Span& to) {
   constexpr uint kWords = Affine<bits, S>::kSpan * bits / 32;
-  load_words<kWords>(w.packed + ulong(row) * w.units * bits + span * kWords, to.words);
-  const ulong group = ulong(row) * (w.units >> w.group_shift);
+  load_words<kWords>(w.packed + (row * w.units * bits + span * kWords), to.words);
   const uint unit = span * Affine<bits, S>::kSpan / kUnit;
-  to.scale = w.scales[group + (unit >> w.group_shift)];
-  to.bias = w.biases[group + (unit >> w.group_shift)];
+  const uint group = row * (w.units >> w.group_shift) + (unit >> w.group_shift);
+  to.scale = w.scales[group];
+  to.bias = w.biases[group];
 }
 
 template <uint bits, typename S>
@@ -143,7 +148,7 @@ inline float dot_span(
 #pragma unroll
     for (uint i = 0; i < Affine<bits, S>::kSpan; ++i)
       dot = fma(code_at<bits>(span.words[i * bits / 32], i * bits % 32), x[i], dot);
-    dot *= kSmallUnit;
+    dot *= kCodeUnit;
   } else {
 #pragma unroll
     for (uint index = 0; index < Affine<bits, S>::kSpan / kOctet; ++index) {

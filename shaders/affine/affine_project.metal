@@ -96,7 +96,8 @@ kernel void affine_project(
   const uint first = own.group * kRowsPerGroup;
   const uint out = own.out;
   typename Affine<bits, S>::Span asked[kRows];
-  ask_rows<1>(&own.w, spans_of(own.w), first, out, tid, kRowTeams, asked);
+  const TeamRows<1, Affine<bits, S>> rows = rows_of<1>(&own.w, first, out, tid, kRowTeams);
+  ask_rows(rows, spans_of(own.w), tid, kRowTeams, asked);
   Input<S> input = {{x, residual}, norm_weight, 1.0f};
   if (has_norm) {
     const ThreadgroupRow shared = {tid, kRowThreads, lane, simd, squares};
@@ -107,7 +108,7 @@ kernel void affine_project(
     }
   }
   float sums[1];
-  multiply_asked<1>(&own.w, input, spans_of(own.w), first, out, tid, kRowTeams, partial, asked, sums);
+  multiply_asked(rows, input, spans_of(own.w), tid, kRowTeams, partial, asked, sums);
 
   const uint row = first + tid;
   if (tid >= kRowsPerGroup || row >= out) return;

@@ -18,9 +18,10 @@ inline void fold(thread float* p, uint lane) {
   }
 }
 
-// Lane i gets the sum over all lanes of p[i % count]; count is a power of two up to 32. Changes p.
+// Lane i gets the sum over all lanes, or those of its `width` neighbours, of p[i % count]; count and width are powers of two
+// up to 32, count at most width. Changes p.
 template <uint count>
-inline float sums_by_lane(thread float* p, uint lane) {
+inline float sums_by_lane(thread float* p, uint lane, uint width = 32) {
   if (count > 16) fold<16>(p, lane);
   if (count > 8) fold<8>(p, lane);
   if (count > 4) fold<4>(p, lane);
@@ -28,6 +29,6 @@ inline float sums_by_lane(thread float* p, uint lane) {
   if (count > 1) fold<1>(p, lane);
   float sum = p[0];
 #pragma unroll
-  for (uint stride = count; stride < 32; stride *= 2) sum += simd_shuffle_xor(sum, ushort(stride));
+  for (uint stride = count; stride < width; stride *= 2) sum += simd_shuffle_xor(sum, ushort(stride));
   return sum;
 }

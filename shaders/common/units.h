@@ -17,8 +17,9 @@
 // For rows.h it has spans of kSpan values of a row, 4 to 32, which a lane multiplies at once:
 //   Span                                    the codes and scales of a span, in registers
 //   kTotals                                 the parts of a span, 1, 2 or 4, of which dot_span needs the sums of x
-//   void fetch_span(w, row, span, to)       asks for them
+//   void fetch_span(w, row, span, to)       asks for them; the row is one of the first four
 //   kAhead                                  whether a lane asks for its next span before it uses this one
+//   kSmall                                  whether codes are as small as small_codes.h says
 //   uint column_of(w, span, i)              the column of value i of a span; four from a multiple of 4 on are neighbours
 //   float place_of(w, i)                    what value i of x is multiplied with before dot_span
 //   float dot_span(w, span, x, totals)      the span times x; totals are the sums of x in each part, before place_of

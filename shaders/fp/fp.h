@@ -33,7 +33,7 @@ inline float e8m0(uint code) {
 // A quantised matrix. Every row starts on a unit.
 template <uint bits, uint group>
 struct Fp {
-  enum : uint { kSpan = 16, kTotals = 1, kAhead = 0 };
+  enum : uint { kSpan = 16, kTotals = 1, kAhead = 0, kSmall = 0 };
   enum : uint { kBits = bits, kHasBias = 0, kSharesScale = group >= kUnit, kPairOffset = 0 };
   struct Span {
     uint words[kSpan * bits / 32];
@@ -114,8 +114,8 @@ inline void fetch_span(
     uint span,
     thread typename Fp<bits, group>::Span& to) {
   constexpr uint kWords = Fp<bits, group>::kSpan * bits / 32;
-  load_words<kWords>(w.packed + ulong(row) * w.units * bits + span * kWords, to.words);
-  to.scale = w.scales[ulong(row) * w.units * (kUnit / group) + span * Fp<bits, group>::kSpan / group];
+  load_words<kWords>(w.packed + (row * w.units * bits + span * kWords), to.words);
+  to.scale = w.scales[row * w.units * (kUnit / group) + span * Fp<bits, group>::kSpan / group];
 }
 
 template <uint bits, uint group>

@@ -2,13 +2,13 @@
 
 A compilation chooses instances (-DPT_INSTANCE_<host name>) and sets function constants (-DPT_C<slot>=<bits>).
 
-A header folder/name.h may have a form for NVIDIA's matrix units, folder/cuda/name.h: it defines the same
-functions and stands in place of the header's own text where the GPU has those units. It is CUDA, with its own
+A header folder/name.h may have a form for NVIDIA's GPUs, folder/cuda/name.h: it defines the same functions
+and stands in place of the header's own text where the GPU has matrix units. It is CUDA, with its own
 headers inside. It may define PT_RESIDENT, how many threadgroups a multiprocessor should hold: this limits
 registers. It may define PT_FORM(...), for the template arguments of a kernel a type whose kSpan is how many
 threadgroups of the contract along x are one, with kThreads threads and kBytes of dynamic shared memory, and
-PT_PARTS, how many one of the contract becomes instead. Such a kernel has no arguments in threadgroup memory,
-which would be the same bytes.
+PT_PARTS, how many one of the contract becomes instead. Such a kernel has no arguments in threadgroup
+memory, which would be the same bytes.
 """
 
 from __future__ import annotations

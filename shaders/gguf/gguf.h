@@ -9,7 +9,12 @@
 // A matrix of blocks. Its memory starts at a multiple of the largest power of two in block_bytes, at most 16.
 template <uint type, uint block, uint block_bytes>
 struct Blocks {
-  enum : uint { kSpan = kUnit, kTotals = type == kQ6_K ? 4 : 2, kAhead = 0 };
+  enum : uint {
+    kSpan = kUnit,
+    kTotals = type == kQ6_K ? 4 : 2,
+    kAhead = 0,
+    kSmall = kSmallProducts && (type == kQ4_K || type == kQ5_K || type == kQ6_K)
+  };
   enum : uint { kHasBias = has_bias<type>(), kSharesScale = group_of<type>() == kUnit };
   enum : uint { kPairOffset = has_integers<type>() ? 128 + zero_of<type>() : 0 };
   typedef BlockSpan<type> Span;
@@ -89,7 +94,8 @@ inline void fetch_span(
     uint row,
     uint span,
     thread BlockSpan<type>& to) {
-  fetch(block_of(w, row, span), span % (block / kUnit), to);
+  constexpr uint kParts = block / kUnit;
+  fetch(w.data, (row * w.units + span) / kParts * block_bytes, span % kParts, to);
 }
 
 template <uint type, uint block, uint block_bytes>
@@ -105,11 +111,11 @@ inline float place_of(thread const Blocks<type, block, block_bytes>&, uint i) {
 
 template <uint type, uint block, uint block_bytes>
 inline float dot_span(
-    thread const Blocks<type, block, block_bytes>&,
+    thread const Blocks<type, block, block_bytes>& w,
     thread const BlockSpan<type>& span,
     thread const float* x,
     thread const float* totals) {
-  return product_of(span, x, totals);
+  return product_of(w.data, span, x, totals);
 }
 
 // One instance of a kernel per type.

@@ -1,8 +1,8 @@
 // The spans of a block that rows.h multiplies with 32 values of x, one for each unit of the block.
-//   fetch(block, part, span)                asks for the codes and scales of span `part`
+//   fetch(data, block, part, span)          asks for the codes and scales of span `part` of the block at data[block]
 //   column_in_block(type, part, i)          the column of its value i
 //   place(type, i)                          what value i of x is multiplied with before
-//   product_of(span, x, totals)             the span times x
+//   product_of(data, span, x, totals)       the span times x
 // Here a span is a unit, which product_of reads where it lies; spans256.h has those that are held in registers.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 template <uint type>
 struct BlockSpan {
-  device const uchar* block;
+  uint block;
   uint part;
 };
 
@@ -27,7 +27,7 @@ inline void decode_bytes(uint2 bytes, thread float* values) {
 }
 
 template <uint type>
-inline void fetch(device const uchar* block, uint part, thread BlockSpan<type>& span) {
+inline void fetch(device const uchar* /*data*/, uint block, uint part, thread BlockSpan<type>& span) {
   span.block = block;
   span.part = part;
 }
@@ -45,6 +45,7 @@ inline float place(Type<type>, uint) {
 // scale * dot(code, x) + bias * sum(x) for each group of the unit.
 template <uint type>
 inline float product_of(
+    device const uchar* data,
     thread const BlockSpan<type>& span,
     thread const float* x,
     thread const float* totals) {
@@ -55,11 +56,11 @@ inline float product_of(
 #pragma unroll
     for (uint octet = first; octet < first + group_of<type>(); octet += kOctet) {
       float values[kOctet];
-      decode_bytes<type>(codes(Type<type>(), span.block, span.part, octet / kOctet), values);
+      decode_bytes<type>(codes(Type<type>(), data + span.block, span.part, octet / kOctet), values);
 #pragma unroll
       for (uint i = 0; i < kOctet; ++i) product = fma(values[i], x[octet + i], product);
     }
-    const float2 scale = scales(Type<type>(), span.block, span.part, first / kOctet);
+    const float2 scale = scales(Type<type>(), data + span.block, span.part, first / kOctet);
     sum = fma(scale.x, product, sum);
     if (has_bias<type>())
       sum = fma(scale.y, group_of<type>() == kUnit ? totals[0] + totals[1] : totals[first / 16], sum);

@@ -5,7 +5,7 @@
 #include "../common/small_codes.h"
 #include "spans.h"
 
-// Sum + the bytes of a word times x[0] to x[3], divided by kSmallUnit.
+// Sum + the bytes of a word times x[0] to x[3], divided by kCodeUnit.
 inline float add_bytes(uint word, thread const float* x, float sum) {
 #pragma unroll
   for (uint i = 0; i < 4; ++i) sum = fma(code_at<8>(word, i * 8), x[i], sum);
@@ -37,8 +37,11 @@ inline uint column_in_block(Type<kQ5_K>, uint part, uint i) { return column_in_p
 inline uint nibble(uint i) { return i % 4 * 8 + i / 16 * 4; }  // the bit of its word that value i begins with
 
 inline float place(Type<kQ4_K>, uint i) { return code_place(nibble(i)); }
+inline float place(Type<kQ5_K>, uint i) { return code_place(i % 4 * 8); }
+inline float place(Type<kQ6_K>, uint i) { return code_place(i % 4 * 8); }
 
-inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ4_K>& span) {
+inline void fetch(device const uchar* data, uint at, uint part, thread BlockSpan<kQ4_K>& span) {
+  device const uchar* block = data + at;
   const uint4 header = *(device const uint4*)block;
   const uint4 codes = *(device const uint4*)(block + 16 + part * 16);
   span.header = header;
@@ -46,7 +49,8 @@ inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ4_K>&
   span.pair = part / 2;
 }
 
-inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ5_K>& span) {
+inline void fetch(device const uchar* data, uint at, uint part, thread BlockSpan<kQ5_K>& span) {
+  device const uchar* block = data + at;
   const uint4 header = *(device const uint4*)block;
   const uint4 high = *(device const uint4*)(block + 16 + part % 2 * 16);
   const uint4 codes = *(device const uint4*)(block + 48 + part * 16);
@@ -66,7 +70,7 @@ inline float2 six_bits(uint own, uint both, uint pair) {
 }
 
 inline float weigh_pair(uint4 header, uint pair, float low, float high, thread const float* totals) {
-  const float2 factors = float2(as_type<half2>(header.x)) * kSmallUnit;
+  const float2 factors = float2(as_type<half2>(header.x)) * kPairUnit;
   const float2 scales = six_bits(header.y, header.w, pair);
   const float2 minima = six_bits(header.z, header.w >> 4, pair);
   return factors.x * fma(scales.x, low, scales.y * high) -
@@ -74,6 +78,7 @@ inline float weigh_pair(uint4 header, uint pair, float low, float high, thread c
 }
 
 inline float product_of(
+    device const uchar* /*data*/,
     thread const BlockSpan<kQ4_K>& span,
     thread const float* x,
     thread const float* totals) {
@@ -84,10 +89,11 @@ inline float product_of(
     low = fma(code_at<4>(span.codes[i / 4], nibble(i)), x[i], low);
     high = fma(code_at<4>(span.codes[i / 4], nibble(16 + i)), x[16 + i], high);
   }
-  return weigh_pair(span.header, span.pair, low * kSmallUnit, high * kSmallUnit, totals);
+  return weigh_pair(span.header, span.pair, low * kCodeUnit, high * kCodeUnit, totals);
 }
 
 inline float product_of(
+    device const uchar* /*data*/,
     thread const BlockSpan<kQ5_K>& span,
     thread const float* x,
     thread const float* totals) {
@@ -100,7 +106,7 @@ inline float product_of(
     low = add_bytes((word & 0x0f0f0f0fu) | (bits & 0x01010101u) << 4, x + i * 4, low);
     high = add_bytes((word >> 4 & 0x0f0f0f0fu) | (bits & 0x02020202u) << 3, x + 16 + i * 4, high);
   }
-  return weigh_pair(span.header, span.pair, low * kSmallUnit, high * kSmallUnit, totals);
+  return weigh_pair(span.header, span.pair, low * kCodeUnit, high * kCodeUnit, totals);
 }
 
 // Q6_K: eight values each of four units of a half of the block, from eight bytes of low bits of two units each and
@@ -117,7 +123,8 @@ inline uint column_in_block(Type<kQ6_K>, uint part, uint i) {
   return part / 4 * 128 + i / 8 * 32 + part % 4 * 8 + i % 8;
 }
 
-inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ6_K>& span) {
+inline void fetch(device const uchar* data, uint at, uint part, thread BlockSpan<kQ6_K>& span) {
+  device const uchar* block = data + at;
   device const uchar* source = block + part / 4 * 64 + part % 4 * 8;
   device const uchar* scales = block + 192 + part / 4 * 8 + part % 4 / 2;
   span.low[0] = load_octet<2>(source);
@@ -128,6 +135,7 @@ inline void fetch(device const uchar* block, uint part, thread BlockSpan<kQ6_K>&
 }
 
 inline float product_of(
+    device const uchar* /*data*/,
     thread const BlockSpan<kQ6_K>& span,
     thread const float* x,
     thread const float* totals) {
@@ -136,11 +144,11 @@ inline float product_of(
   for (uint unit = 0; unit < 4; ++unit) {
     const uint2 low = span.low[unit % 2] >> (unit / 2 * 4) & 0x0f0f0f0fu;
     const uint2 codes = low | (span.high >> (unit * 2) & 0x03030303u) << 4;
-    float product = -32.0f / kSmallUnit * totals[unit];
+    float product = -32.0f / kCodeUnit * totals[unit];
     product = add_bytes(codes.x, x + unit * 8, product);
     product = add_bytes(codes.y, x + unit * 8 + 4, product);
     const int scale = int(span.scales << (24 - unit * 8)) >> 24;
     sum = fma(float(scale), product, sum);
   }
-  return span.scale * kSmallUnit * sum;
+  return span.scale * kCodeUnit * sum;
 }

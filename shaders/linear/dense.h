@@ -6,7 +6,13 @@
 // A matrix whose rows are units, from a multiple of 16 bytes on. Values are their own codes: there are no scales.
 template <typename T>
 struct Dense {
-  enum : uint { kSpan = 16 / sizeof(T), kTotals = 1, kAhead = 1 };
+  enum : uint {
+    kSpan = 16 / sizeof(T),
+    kTotals = 1,
+    kAhead = 1,
+    kSmall = 0,
+    kUnitWords = kUnit * sizeof(T) / 4
+  };
   enum : uint { kHasBias = 0, kSharesScale = 0, kPairOffset = 0 };
   struct Span {
     uint words[4];
@@ -90,7 +96,8 @@ inline bool ends_group(thread const Dense<T>&, uint) {
 template <typename T>
 inline void fetch_span(thread const Dense<T>& w, uint row, uint span, thread typename Dense<T>::Span& to) {
   constexpr uint kWords = 4;
-  load_words<kWords>((device const uint*)(w.data + ulong(row) * w.units * kUnit) + span * kWords, to.words);
+  load_words<kWords>(
+      (device const uint*)w.data + (row * w.units * Dense<T>::kUnitWords + span * kWords), to.words);
 }
 
 template <typename T>

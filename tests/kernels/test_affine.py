@@ -175,6 +175,21 @@ def test_extreme_rows_stay_apart(device, rng, op, bits, group_size, kind):
     assert_close(y[finite], want, "long dot", terms)
 
 
+@formats
+def test_groups_of_all_sizes(device, rng, bits, group_size, kind):
+    """Each row has one group that is not zero, and is exact in proportion to the activations there."""
+    sizes = 10.0 ** np.arange(-28, 29, 4)
+    w = random_weight(rng, (len(sizes), len(sizes) * group_size), bits, group_size, kind)
+    others = ~np.eye(len(sizes), dtype=bool)
+    w.scales[others], w.biases[others] = 0, 0
+    x = random_rows(rng, 2, len(sizes) * group_size) * np.repeat(sizes, group_size).astype(np.float32)
+    x[1, 3 * group_size : 4 * group_size] = 0
+    y = run_product(device, "affine_matvec", x, w)
+    assert y[1, 3] == 0
+    want, terms = reference.matmul(read_by(device, "affine_matvec", x, group_size), w)
+    assert_close(y, want, "long dot", terms)
+
+
 @pytest.mark.parametrize("op", ["affine_matvec", "affine_few_matmul", "affine_matmul"])
 def test_nan_of_a_weight_stays_in_its_row(device, rng, op):
     w = random_weight(rng, (35, 192), 4, 64, "bf16")

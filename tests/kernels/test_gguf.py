@@ -227,6 +227,20 @@ def test_extreme_rows_stay_apart(device, rng, op, kind):
     assert_close(y[finite], want, "long dot", terms)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if FACTORS[kind]])
+def test_blocks_of_all_sizes(device, rng, kind):
+    """Each row has one block that is not zero, and is exact in proportion to the activations there."""
+    sizes = 10.0 ** np.arange(-28, 29, 4)
+    w = random_weight(rng, (len(sizes), len(sizes)), kind)
+    blocks = w.blocks.reshape(len(sizes), len(sizes), -1)
+    for at in FACTORS[kind]:
+        blocks[~np.eye(len(sizes), dtype=bool), at : at + 2] = 0
+    x = random_rows(rng, 1, width(w)) * np.repeat(sizes, unit(kind)).astype(np.float32)
+    y = run_product(device, "gguf_matvec", x, w)
+    want, terms = reference.matmul(read_by(device, x, kind), w)
+    assert_close(y, want, "long dot", terms)
+
+
 @pytest.mark.parametrize("op", ["gguf_matvec", "gguf_few_matmul", "gguf_matmul"])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if FACTORS[kind]])
 def test_nan_of_a_weight_stays_in_its_row(device, rng, op, kind):
