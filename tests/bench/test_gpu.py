@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import types
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -130,20 +129,25 @@ def test_goals() -> None:
     assert KernelRow("b", us=2.0).met is None
 
 
-def test_torch_is_left_out_where_it_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = types.ModuleType("torch")  # has no functions
-    broken.__spec__ = types.SimpleNamespace()  # type: ignore[assignment]
-    monkeypatch.setitem(sys.modules, "torch", broken)
+def test_torch_is_left_out_where_it_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = tmp_path / "torch.py"
+    torch.write_text("")  # has no functions
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
     peer, reason = torch_peer()
     assert peer is None
     assert reason.startswith("not used: AttributeError: ")
-    freed = []
-    torch = types.SimpleNamespace(free=lambda: freed.append(True))
-    case = Case("one", lambda operands: None, peer=lambda torch: torch.int4_matvec(1, 2))
-    us, reason = kernels._peer_us(case, torch)  # type: ignore[arg-type]
+    torch.write_text("__version__ = '9'\ndef zeros(*args, **named): pass\n")
+    peer, version = torch_peer()
+    assert version == "9"
+    assert peer is not None
+    with closing(peer):
+        us, reason = kernels._peer_us(
+            Case("one", lambda operands: None, peer=lambda t: t.matmul(1, 2, 3)), peer
+        )
     assert us is None
     assert reason.startswith("AttributeError: ")
-    assert freed == [True]
+    assert "torch" not in sys.modules
 
 
 # Replays ------------------------------------------------------------------------------------------

@@ -155,8 +155,6 @@ def _peer_us(case: Case, torch: TorchPeer | None) -> tuple[float | None, str]:
         return case.peer(torch) * 1e6, ""
     except Exception as error:  # a function that this torch lacks, or too little memory
         return None, reason(error)
-    finally:
-        torch.free()
 
 
 def _goal_us(
