@@ -24,8 +24,8 @@ LONG = {"max_tokens": 400, "ignore_eos": True}  # each token passes through thre
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = os.environ | {
@@ -33,12 +33,11 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         "RAY_DISABLE_IMPORT_WARNING": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    folder = tmp_path_factory.mktemp("ray")  # replicas import what is in it
     environment.pop("LD_PRELOAD", None)
     environment.pop("MALLOC_CHECK_", None)
-    command = [sys.executable, str(PROGRAM), str(port)]
+    command = [sys.executable, str(PROGRAM), str(port)]  # replicas import what is in its folder
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, env=environment, cwd=folder) as cluster:
+    with subprocess.Popen(command, **pipes, text=True, env=environment, cwd=tmp_path) as cluster:
         assert cluster.stdin is not None
         assert cluster.stdout is not None
         lines: list[str] = []
@@ -71,7 +70,7 @@ def ask(client: httpx.Client, prompt: str, max_tokens: int = 30) -> httpx.Respon
     return client.post("/v1/completions", json={"prompt": prompt, "max_tokens": max_tokens})
 
 
-def test_a_prompt_goes_to_who_has_read_its_beginning(client: httpx.Client) -> None:
+def a_prompt_goes_to_who_has_read_its_beginning(client: httpx.Client) -> None:
     replicas(client)
     story = "Once upon a time there was a fox who lived in a wood. " * 12
     answers = [ask(client, story, 4) for _ in range(13)]
@@ -82,7 +81,7 @@ def test_a_prompt_goes_to_who_has_read_its_beginning(client: httpx.Client) -> No
     assert last.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
 
 
-def test_errors_and_lists_pass_through(client: httpx.Client) -> None:
+def errors_and_lists_pass_through(client: httpx.Client) -> None:
     assert client.get("/v1/models").json()["data"][0]["id"] == "stories"
     wrong = client.post("/v1/completions", json={"prompt": "x", "bogus": 1})
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "bogus")
@@ -105,14 +104,22 @@ class Streamed(threading.Thread):
                 self.begun.set()
 
 
-def test_a_lost_replica_takes_nobody_along(client: httpx.Client) -> None:
+def a_lost_replica_takes_nobody_along(client: httpx.Client) -> None:
+    """A reply of which something was sent ends with an error, another one is written again elsewhere."""
     replicas(client)
-    streams = [Streamed(client, f"Number {i}: " + "once upon a time " * 20) for i in range(4)]
+    story = "The king had three sons, and the youngest of them was called Tom. " * 12
+    lost = ask(client, story, 1).headers["x-process"]
+    prompts = [story, *(f"Number {i}: " + "once upon a time " * 20 for i in range(3))]
+    streams = [Streamed(client, prompt) for prompt in prompts]
     for stream in streams:
         stream.start()
     for stream in streams:
         assert stream.begun.wait(120)
-    lost = streams[-1].process
+    answers: list[httpx.Response] = []
+    body = {"prompt": story, **LONG}
+    unsent = threading.Thread(target=lambda: answers.append(client.post("/v1/completions", json=body)))
+    unsent.start()
+    time.sleep(0.5)
     os.kill(int(lost), signal.SIGKILL)
     for stream in streams:
         stream.join(300)
@@ -121,21 +128,17 @@ def test_a_lost_replica_takes_nobody_along(client: httpx.Client) -> None:
             assert "the machine that wrote this reply was lost" in stream.lines[-1]
         else:
             assert stream.lines[-1] == "data: [DONE]"
+    assert lost in {stream.process for stream in streams}
+    unsent.join(300)
+    (answer,) = answers
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-process"] != lost
+    assert answer.json()["usage"]["completion_tokens"] == LONG["max_tokens"]
     assert lost not in replicas(client)
 
 
-def test_a_reply_of_which_nothing_was_sent_is_written_again(client: httpx.Client) -> None:
-    replicas(client)
-    story = "The king had three sons, and the youngest of them was called Tom. " * 12
-    process = ask(client, story, 1).headers["x-process"]
-    answers: list[httpx.Response] = []
-    body = {"prompt": story, **LONG}
-    thread = threading.Thread(target=lambda: answers.append(client.post("/v1/completions", json=body)))
-    thread.start()
-    time.sleep(0.5)
-    os.kill(int(process), signal.SIGKILL)
-    thread.join(300)
-    (answer,) = answers
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["x-process"] != process
-    assert answer.json()["usage"]["completion_tokens"] == LONG["max_tokens"]
+def test_replicas(client: httpx.Client) -> None:
+    """One after the other: starting a cluster takes as long as all of this."""
+    a_prompt_goes_to_who_has_read_its_beginning(client)
+    errors_and_lists_pass_through(client)
+    a_lost_replica_takes_nobody_along(client)
