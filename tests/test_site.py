@@ -69,7 +69,7 @@ def test_the_site_is_whole_and_stands_alone(site: Path) -> None:
     assert len(pages) > 20
     menu = {(site / target.partition("#")[0]).resolve() for target in pages[site / "index.html"].targets}
     for page, content in pages.items():
-        assert page.resolve() in menu
+        assert page.resolve() in menu, page.name
         assert content.elements <= {*ELEMENTS.split()}, page.name
         assert "turbov" not in content.text, page.name
         for target in content.targets:

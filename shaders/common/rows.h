@@ -26,7 +26,7 @@ inline uint spans_of(thread const W& w) {
 template <uint count, typename W>
 struct TeamRows {
   W w[count];  // from the first of them on
-  uint last;   // the number of the last one, from the first on
+  uint last;   // which of them, 0 to 3, is the last one inside the matrix
 };
 
 // The rows of a thread's team, of which all threads of a threadgroup together have rows `first` and on.
@@ -75,7 +75,7 @@ inline float load_values(thread const W& w, X x, uint span, thread float* values
   return power.x;
 }
 
-// sums[m * kRows + r] += the span of row r of w[m] times x. Returns whether all bits of x count, if none is too large.
+// sums[m * kRows + r] += the span of row r of w[m] times x. Returns whether all bits of x count, if x is not too large.
 template <uint count, typename W, typename X>
 inline bool add_rows(
     thread const W* w,
@@ -114,8 +114,8 @@ inline float scaled_row(thread const W& w, uint row, X x, uint spans, uint first
   return sum;
 }
 
-// sums[m * kRows + r] = what a lane has of row r of w[m], as scaled_row says. It is rare, so it takes few instructions and
-// registers, and its time.
+// sums[m * kRows + r] = what a lane has of row r of w[m], as scaled_row says. This is rare: it is slow, but takes few
+// instructions and registers.
 template <uint count, typename W, typename X>
 inline void scale_rows(
     thread const TeamRows<count, W>& rows,
@@ -171,9 +171,9 @@ inline void multiply_asked(
   if (W::kAhead) {
     for (; span < spans; span += 2 * lanes) {
       if (span + lanes < spans) fetch_rows(rows, span + lanes, odd);
-      add_rows<count>(rows.w, even, x, span, own);
+      counts = add_rows<count>(rows.w, even, x, span, own) && counts;
       if (span + 2 * lanes < spans) fetch_rows(rows, span + 2 * lanes, even);
-      if (span + lanes < spans) add_rows<count>(rows.w, odd, x, span + lanes, own);
+      if (span + lanes < spans) counts = add_rows<count>(rows.w, odd, x, span + lanes, own) && counts;
     }
   } else {
     for (; span < spans; span += lanes) {

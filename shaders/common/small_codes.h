@@ -22,7 +22,7 @@ inline float code_place(uint at) { return 1.0f / float(1u << (at % 8)); }
 constexpr constant float kCodeUnit = kPairUnit;
 
 // Whether codes are so small that products may be subnormal, and then lose bits, or activations infinite. If so:
-//   has_all_bits(total)  whether products have all bits, by the sum of the activations
+//   has_all_bits(total)  whether the sum of the activations says that products lose no bits that count
 //   power_near(size)     a power of two near the sum of their absolute values, and its inverse
 constexpr constant bool kSmallProducts = false;
 inline bool has_all_bits(float /*total*/) { return true; }

@@ -1,5 +1,5 @@
 // The spans of a block that rows.h multiplies with 32 values of x, one for each unit of the block.
-//   fetch(data, block, part, span)          asks for the codes and scales of span `part` of the block at data[block]
+//   fetch(data, offset, part, span)         asks for the codes and scales of span `part` of the block at data[offset]
 //   column_in_block(type, part, i)          the column of its value i
 //   place(type, i)                          what value i of x is multiplied with before
 //   product_of(data, span, x, totals)       the span times x
@@ -12,7 +12,7 @@
 
 template <uint type>
 struct BlockSpan {
-  uint block;
+  uint offset;
   uint part;
 };
 
@@ -27,8 +27,8 @@ inline void decode_bytes(uint2 bytes, thread float* values) {
 }
 
 template <uint type>
-inline void fetch(device const uchar* /*data*/, uint block, uint part, thread BlockSpan<type>& span) {
-  span.block = block;
+inline void fetch(device const uchar* /*data*/, uint offset, uint part, thread BlockSpan<type>& span) {
+  span.offset = offset;
   span.part = part;
 }
 
@@ -56,11 +56,11 @@ inline float product_of(
 #pragma unroll
     for (uint octet = first; octet < first + group_of<type>(); octet += kOctet) {
       float values[kOctet];
-      decode_bytes<type>(codes(Type<type>(), data + span.block, span.part, octet / kOctet), values);
+      decode_bytes<type>(codes(Type<type>(), data + span.offset, span.part, octet / kOctet), values);
 #pragma unroll
       for (uint i = 0; i < kOctet; ++i) product = fma(values[i], x[octet + i], product);
     }
-    const float2 scale = scales(Type<type>(), data + span.block, span.part, first / kOctet);
+    const float2 scale = scales(Type<type>(), data + span.offset, span.part, first / kOctet);
     sum = fma(scale.x, product, sum);
     if (has_bias<type>())
       sum = fma(scale.y, group_of<type>() == kUnit ? totals[0] + totals[1] : totals[first / 16], sum);

@@ -40,8 +40,8 @@ inline float place(Type<kQ4_K>, uint i) { return code_place(nibble(i)); }
 inline float place(Type<kQ5_K>, uint i) { return code_place(i % 4 * 8); }
 inline float place(Type<kQ6_K>, uint i) { return code_place(i % 4 * 8); }
 
-inline void fetch(device const uchar* data, uint at, uint part, thread BlockSpan<kQ4_K>& span) {
-  device const uchar* block = data + at;
+inline void fetch(device const uchar* data, uint offset, uint part, thread BlockSpan<kQ4_K>& span) {
+  device const uchar* block = data + offset;
   const uint4 header = *(device const uint4*)block;
   const uint4 codes = *(device const uint4*)(block + 16 + part * 16);
   span.header = header;
@@ -49,8 +49,8 @@ inline void fetch(device const uchar* data, uint at, uint part, thread BlockSpan
   span.pair = part / 2;
 }
 
-inline void fetch(device const uchar* data, uint at, uint part, thread BlockSpan<kQ5_K>& span) {
-  device const uchar* block = data + at;
+inline void fetch(device const uchar* data, uint offset, uint part, thread BlockSpan<kQ5_K>& span) {
+  device const uchar* block = data + offset;
   const uint4 header = *(device const uint4*)block;
   const uint4 high = *(device const uint4*)(block + 16 + part % 2 * 16);
   const uint4 codes = *(device const uint4*)(block + 48 + part * 16);
@@ -123,8 +123,8 @@ inline uint column_in_block(Type<kQ6_K>, uint part, uint i) {
   return part / 4 * 128 + i / 8 * 32 + part % 4 * 8 + i % 8;
 }
 
-inline void fetch(device const uchar* data, uint at, uint part, thread BlockSpan<kQ6_K>& span) {
-  device const uchar* block = data + at;
+inline void fetch(device const uchar* data, uint offset, uint part, thread BlockSpan<kQ6_K>& span) {
+  device const uchar* block = data + offset;
   device const uchar* source = block + part / 4 * 64 + part % 4 * 8;
   device const uchar* scales = block + 192 + part / 4 * 8 + part % 4 / 2;
   span.low[0] = load_octet<2>(source);

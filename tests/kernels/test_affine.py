@@ -178,18 +178,24 @@ def test_extreme_rows_stay_apart(device, rng, op, bits, group_size, kind):
     assert_close(y[finite], want, "long dot", terms)
 
 
-@some_formats
-def test_groups_of_all_sizes(device, rng, bits, group_size, kind):
+@pytest.mark.parametrize(("op", "most"), [("affine_matvec", 28), ("affine_swiglu", 18)])
+@pytest.mark.parametrize(("bits", "group_size", "kind"), [*SOME_FORMATS, (2, 32, "f16")])
+def test_groups_of_all_sizes(device, rng, op, most, bits, group_size, kind):
     """Each row has one group that is not zero, and is exact in proportion to the activations there."""
-    sizes = 10.0 ** np.arange(-28, 29, 4)
-    w = random_weight(rng, (len(sizes), len(sizes) * group_size), bits, group_size, kind)
-    others = ~np.eye(len(sizes), dtype=bool)
-    w.scales[others], w.biases[others] = 0, 0
-    x = random_rows(rng, 2, len(sizes) * group_size) * np.repeat(sizes, group_size).astype(np.float32)
+    sizes = 10.0 ** np.linspace(-most, most, 29)
+    others = ~np.eye(29, dtype=bool)
+    weights = [random_weight(rng, (29, 29 * group_size), bits, group_size, kind) for _ in range(2)]
+    for w in weights:
+        w.scales[others], w.biases[others] = 0, 0
+    x = random_rows(rng, 3, 29 * group_size) * np.repeat(sizes, group_size).astype(np.float32)
     x[1, 3 * group_size : 4 * group_size] = 0
-    y = run_product(device, "affine_matvec", x, w)
+    x[2, 1::2] = -x[2, ::2]
+    if op == "affine_matvec":
+        weights.pop()
+    y = run_product(device, op, x, *weights)
     assert y[1, 3] == 0
-    want, terms = reference.matmul(read_by(device, "affine_matvec", x, group_size), w)
+    multiply = reference.matmul if op == "affine_matvec" else reference.swiglu
+    want, terms = multiply(read_by(device, op, x, group_size), *weights)
     assert_close(y, want, "long dot", terms)
 
 

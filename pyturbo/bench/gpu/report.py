@@ -65,21 +65,21 @@ def measure(
     peer, version_or_reason = torch_peer() if wanted else (None, "not asked for")
     report = Report(_facts(device) | {"torch": version_or_reason})
     device.progress = _Watch(tell)
-    with closing(peer) if peer else nullcontext():
-        for part in parts:
-            begin = time.perf_counter()
-            try:
-                if part == "kernels":
+    for part in parts:
+        begin = time.perf_counter()
+        try:
+            if part == "kernels":
+                with closing(peer) if peer else nullcontext():
                     report.kernels = kernels.measure(device, quick, peer, tell)
-                elif part == "replay":
-                    tell(f"replays of {_LAUNCHES} launches")
-                    report.replays = replays(device, _LAUNCHES)
-                else:
-                    report.model = model.measure(device, plan, tell)
-            except Exception as error:  # whatever it is, other parts go on
-                report.errors[part] = reason(error)
-            report.seconds[part] = time.perf_counter() - begin
-            yield part, report
+            elif part == "replay":
+                tell(f"replays of {_LAUNCHES} launches")
+                report.replays = replays(device, _LAUNCHES)
+            else:
+                report.model = model.measure(device, plan, tell)
+        except Exception as error:  # whatever it is, other parts go on
+            report.errors[part] = reason(error)
+        report.seconds[part] = time.perf_counter() - begin
+        yield part, report
 
 
 class _Watch:

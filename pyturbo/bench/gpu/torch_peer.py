@@ -1,6 +1,7 @@
 """The same work by torch on the same GPU, where torch with CUDA is installed.
 
-Torch runs in a process of its own. In that of a device it slows the device: on an H200 by 0.2 us a launch.
+Torch runs in a process of its own. In that of a device it slows the device: on an H200 by 0.2 to 0.5 us a
+launch.
 """
 
 from __future__ import annotations
@@ -10,43 +11,55 @@ import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import cache, partial
 from multiprocessing import get_context
 from typing import Any
 
 from pyturbo.bench.gpu.reason import reason
+from pyturbo.errors import TurboError
 
 _ROTATED = 256 << 20  # bytes that calls read in turn: more than caches hold
 _CALLS = 40  # of a CUDA graph
 _REPLAYS = 5
 
 
+class TorchError(TurboError):
+    """What torch raised in the other process, as text: a class of torch would bring torch here."""
+
+
 class TorchPeer:
-    """Times operations of torch, in the other process; its errors are raised here."""
+    """Times operations of torch in the other process."""
 
     def __init__(self) -> None:
         self._process = ProcessPoolExecutor(1, get_context("spawn"))
         try:
-            self.version: str = self._process.submit(_version).result()
+            self.version = str(self._ask("version"))
         except BaseException:
             self.close()
             raise
 
     def int4_matvec(self, out: int, width: int) -> float:
         """Return the seconds of a product of one token with a matrix of 4 bits in groups of 64."""
-        return self._process.submit(_seconds, "int4_matvec", out, width).result()
+        return float(self._ask("int4_matvec", out, width))
 
     def matmul(self, tokens: int, out: int, width: int) -> float:
         """Return the seconds of a product in bf16."""
-        return self._process.submit(_seconds, "matmul", tokens, out, width).result()
+        return float(self._ask("matmul", tokens, out, width))
 
     def attention(self, tokens: int, heads: int, kv_heads: int, dim: int, context: int) -> float:
         """Return the seconds of attention in bf16 without a mask."""
-        return self._process.submit(_seconds, "attention", tokens, heads, kv_heads, dim, context).result()
+        return float(self._ask("attention", tokens, heads, kv_heads, dim, context))
 
     def close(self) -> None:
         """End the other process."""
         self._process.shutdown()
+
+    def _ask(self, what: str, *sizes: int) -> str | float:
+        answer, wrong = self._process.submit(_answer, what, *sizes).result()
+        if answer is None:
+            raise TorchError(wrong)
+        return answer
 
 
 def torch_peer() -> tuple[TorchPeer | None, str]:
@@ -55,27 +68,26 @@ def torch_peer() -> tuple[TorchPeer | None, str]:
         return None, "not installed"
     try:
         peer = TorchPeer()
-    except Exception as error:  # whatever a torch without CUDA raises
+    except Exception as error:  # whatever a torch without CUDA raises, or the end of the process
         return None, f"not used: {reason(error)}"
     return peer, peer.version
+
+
+def _answer(what: str, *sizes: int) -> tuple[str | float | None, str]:
+    """Return what an operation returns, or why it failed, and give memory back that torch keeps."""
+    wrong = ""
+    try:
+        answer = getattr(_operations(), what)(*sizes)
+    except Exception as error:  # whatever a torch without CUDA raises
+        answer, wrong = None, reason(error)
+    with suppress(Exception):  # torch has no operation, or has failed for good
+        _operations().torch.cuda.empty_cache()
+    return answer, wrong
 
 
 @cache
 def _operations() -> _Operations:
     return _Operations()
-
-
-def _version() -> str:
-    return str(_operations().torch.__version__)
-
-
-def _seconds(operation: str, *sizes: int) -> float:
-    """Time an operation, and give the memory back that torch keeps."""
-    try:
-        seconds: float = getattr(_operations(), operation)(*sizes)
-        return seconds
-    finally:
-        _operations().torch.cuda.empty_cache()
 
 
 class _Operations:
@@ -84,6 +96,9 @@ class _Operations:
     def __init__(self) -> None:
         self.torch: Any = importlib.import_module("torch")
         self.torch.zeros(1, device="cuda")
+
+    def version(self) -> str:
+        return str(self.torch.__version__)
 
     def int4_matvec(self, out: int, width: int) -> float:
         torch = self.torch
