@@ -1,17 +1,17 @@
 // Tiles of 64 tokens and 128 or 256 rows of weights for the matrix units of Hopper.
 //
 // Two warpgroups decode weights and multiply, in one or two tiles of 64 rows each: while some products are computed, the
-// weights of the next are decoded and the sums of the last scaled. Two more bring what they need to shared memory: terms
-// of x, copies of 4-bit codes, and scales, eight groups of a row at a time. They wait for each other at barriers of a stage.
+// weights of the next are decoded and the sums of the last scaled. Two more bring what they need to shared memory, up to
+// three stages of it: terms of x, copies of 4-bit codes, and scales, eight groups of a row at a time. They wait for each
+// other at barriers of a stage.
 #pragma once
 
-constexpr uint kMultipliers = 256, kBringers = 256;                 // threads
-constexpr uint kMultiplierRegisters = 184, kBringerRegisters = 72;  // of a thread
-constexpr uint kTileRows = 128;                                     // of the two warpgroups together
+constexpr uint kMultipliers = 256, kBringers = 256;  // threads
+constexpr uint kTileRows = 128;                      // of the two warpgroups together
 constexpr uint kMostRows = 2 * kTileRows;
 constexpr uint kPanelGroups = 8;  // groups whose scales are brought together
 constexpr uint kPanels = 3;       // one that is used, the one before, the next
-constexpr uint kCodeStages = 3;
+constexpr uint kStages = 3;       // in shared memory
 
 // Stages of a product, and where they are in shared memory.
 template <bool copied>
@@ -21,20 +21,33 @@ struct WideShape {
   static constexpr uint kCodePitch = kUnits * 16 + 32;  // of a row, so that neighbours begin in other banks
   static constexpr uint kCodeBytes = copied ? kMostRows * kCodePitch : 0;
   static constexpr uint kSumBytes = kUnits * kTileTokens * 4;
-  static constexpr uint kPanelPitch = (kMostRows + 4) * 8;  // of a group, for the same reason
+  static constexpr uint kPanelPitch = (kMostRows + 2) * 8;  // of a group, for the same reason
 
-  // Two stages of terms, copies of codes, two stages of sums of x, panels of factors, barriers.
-  static constexpr uint kCodes = 2 * kTerms * kTermBytes;
-  static constexpr uint kSums = kCodes + kCodeStages * kCodeBytes;
-  static constexpr uint kFactors = kSums + 2 * kSumBytes;
+  // Terms of x, copies of codes and sums of x of each stage, panels of factors, barriers.
+  static constexpr uint kCodes = kStages * kTerms * kTermBytes;
+  static constexpr uint kSums = kCodes + kStages * kCodeBytes;
+  static constexpr uint kFactors = kSums + kStages * kSumBytes;
   static constexpr uint kBarriers = kFactors + kPanels * kPanelGroups * kPanelPitch;
-  static constexpr uint kBytes = kBarriers + (4 + kCodeStages) * 8;
+  static constexpr uint kBytes = kBarriers + kStages * 3 * 8;
+};
+
+// Which part of shared memory a stage has, and the parity of its turn there.
+struct Turn {
+  uint slot = 0, parity = 0;
+
+  void end() {
+    if (++slot == kStages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
 };
 
 struct WideForm {
   static constexpr uint kSpan = 1, kThreads = kMultipliers + kBringers;
   static constexpr uint kBytes = WideShape<true>::kBytes + 1024;
 };
+static_assert(WideForm::kBytes <= kMostSharedBytes);
 #undef PT_FORM
 #define PT_FORM(...) WideForm
 
@@ -47,6 +60,10 @@ constexpr bool is_copied() {
   else
     return false;
 }
+
+// Registers of a thread that multiplies; one that brings has the rest of 256. Where codes are copied, two terms take more.
+template <typename W>
+constexpr uint kMultiplierRegisters = is_copied<W>() ? 160 + kTerms * 16 : 184;
 
 // Whether codes that are copied begin at a multiple of 16 bytes.
 template <uint count, typename W>
@@ -76,6 +93,7 @@ struct WideProduct {
   static constexpr bool kBiased = kScaled && W::kHasBias;  // by the sums of x
   static constexpr uint kWeightTerms = kScaled || kIsOperand<W> ? 1 : kTerms;
   static constexpr uint kPanelStages = kPanelGroups / kGroups;
+  static_assert(kStages <= kPanelStages + 2, "three panels are enough");
   static constexpr uint kWarpRows = kTiles * 16;
 
   using Octet = typename W::Octet;
@@ -86,26 +104,25 @@ struct WideProduct {
   uint memory;  // where it begins
 
   uint stages() const { return (units + kStageUnits - 1) / kStageUnits; }
-  uint stage_terms(uint stage) const { return memory + stage % 2 * (kTerms * Shape::kTermBytes); }
-  uint stage_sums(uint stage) const { return memory + Shape::kSums + stage % 2 * Shape::kSumBytes; }
-  uint stage_codes(uint slot) const { return memory + Shape::kCodes + slot * Shape::kCodeBytes; }
+  uint terms_in(uint slot) const { return memory + slot * (kTerms * Shape::kTermBytes); }
+  uint sums_in(uint slot) const { return memory + Shape::kSums + slot * Shape::kSumBytes; }
+  uint codes_in(uint slot) const { return memory + Shape::kCodes + slot * Shape::kCodeBytes; }
   uint panel(uint number) const {
     return memory + Shape::kFactors + number % kPanels * (kPanelGroups * Shape::kPanelPitch);
   }
-  uint filled(uint stage) const { return memory + Shape::kBarriers + stage % 2 * 8; }
-  uint used(uint stage) const { return memory + Shape::kBarriers + 16 + stage % 2 * 8; }
-  uint copied(uint slot) const { return memory + Shape::kBarriers + 32 + slot * 8; }
+  uint filled(uint slot) const { return memory + Shape::kBarriers + slot * 24; }
+  uint used(uint slot) const { return filled(slot) + 8; }
+  uint copied(uint slot) const { return filled(slot) + 16; }
 
   // Of all threads, before their work differs.
   void begin() const {
     if (tid == 0) {
 #pragma unroll
-      for (uint i = 0; i < 2; ++i) {
-        init_barrier(filled(i), kBringers);
-        init_barrier(used(i), kMultipliers / 32);
+      for (uint slot = 0; slot < kStages; ++slot) {
+        init_barrier(filled(slot), kBringers);
+        init_barrier(used(slot), kMultipliers / 32);
+        init_barrier(copied(slot), kBringers);
       }
-#pragma unroll
-      for (uint i = 0; i < kCodeStages; ++i) init_barrier(copied(i), kBringers);
     }
     publish_columns();
     ::__syncthreads();
@@ -129,21 +146,26 @@ struct WideProduct {
 
   uint own_token() const { return tid / 8 % 32; }
 
-  // Loads octet i of a stage: of token own_token() or that plus 32.
-  void load(uint stage, uint i, Inputs& inputs) const {
-    const uint token = min(i % 2 * 32 + own_token(), rows - 1),
-               column = stage * kStageUnits * kUnit + tid % 8 * kOctet;
-    const float4* from = reinterpret_cast<const float4*>(x + ulong(token) * in + column + i / 2 * 64);
-    if ((stage + 1) * kStageUnits <= units || column + i / 2 * 64 < units * kUnit) {
-      inputs.values[i][0] = from[0];
-      inputs.values[i][1] = from[1];
-    } else {
-      inputs.values[i][0] = inputs.values[i][1] = float4(0);
-    }
+  // Loads the octets of x of a stage: of token own_token(), and of that plus 32. The thread's first octets are at `source`.
+  void load(const float* const (&source)[2], uint stage, Inputs& inputs) const {
+    const uint begin = stage * kStageUnits * kUnit;
+    const auto load_where = [&](auto exists) {
+#pragma unroll
+      for (uint i = 0; i < kItems; ++i) {
+        const uint column = begin + i / 2 * 64;
+        const float4* from = reinterpret_cast<const float4*>(source[i % 2] + column);
+        inputs.values[i][0] = exists(column) ? from[0] : float4(0);
+        inputs.values[i][1] = exists(column) ? from[1] : float4(0);
+      }
+    };
+    if ((stage + 1) * kStageUnits <= units)
+      load_where([](uint) { return true; });
+    else
+      load_where([&](uint column) { return column + tid % 8 * kOctet < units * kUnit; });
   }
 
   // Makes terms of an octet of x.
-  void convert(uint stage, uint i, const Inputs& inputs) const {
+  void convert(uint slot, uint i, const Inputs& inputs) const {
     const uint octet = tid % 8, token = i % 2 * 32 + own_token();
     const uint chunk = group == 2 ? octet % 2 * 4 : octet / 4 * 4, at = group == 2 ? octet / 2 : octet % 4;
     const uint place = own_token() * 128 + (chunk ^ own_token() % 8) * 16 + at * 4;
@@ -153,7 +175,7 @@ struct WideProduct {
 #pragma unroll
     for (uint m = 0; m < 4; ++m) {
       const PairTerms pair = terms_of<bfloat>(begin[m], end[m]);
-      const uint to = stage_terms(stage) + (place ^ m * 16) + (i / 2 * kTileTokens + i % 2 * 32) * 128;
+      const uint to = terms_in(slot) + (place ^ m * 16) + (i / 2 * kTileTokens + i % 2 * 32) * 128;
       store_shared(to, pair.high);
       if (kTerms > 1) store_shared(to + Shape::kTermBytes, pair.low);
       const float2 read = kTerms > 1 ? float2(begin[m], end[m]) : Units::floats(pair.high);
@@ -164,24 +186,43 @@ struct WideProduct {
       for (uint distance = 1; distance < 4 * group; distance *= 2)
         sum += ::__shfl_xor_sync(0xffffffffu, sum, distance);
       const uint number = group == 2 ? i / 2 : i / 2 * 2 + octet / 4;
-      store_if(octet % (4 * group) == 0, stage_sums(stage) + (number * kTileTokens + token) * 4, sum);
+      store_if(octet % (4 * group) == 0, sums_in(slot) + (number * kTileTokens + token) * 4, sum);
     }
   }
 
-  // Asks for the codes of a stage.
-  void copy_codes(uint stage, uint slot) const {
+  // Where the codes begin that a thread copies: those of its first row, and how many words further on the others. For units
+  // and rows that do not exist it copies others: factors of those units are zero, results of those rows are not stored.
+  struct Codes {
+    static constexpr uint kStep = kBringers / 4;  // rows
+    static constexpr uint kCount = kTiles * kTileRows / kStep;
+    const uint* words;
+    uint further[kCount];
+  };
+
+  uint codes_place() const { return (tid - kMultipliers) / 4; }
+
+  Codes own_codes() const {
+    Codes codes = {};
     if constexpr (kCopied) {
-      constexpr uint kStep = kBringers / 4;  // rows
-      const uint place = (tid - kMultipliers) / 4, unit = stage * kStageUnits + tid % 4;
-      const uint row = row_at(place), to = stage_codes(slot) + place * Shape::kCodePitch + tid % 4 * 16;
-      const uint* words = from_row(matrix_at(place), min(row, out - 1)).packed + min(unit, units - 1) * 4;
-      const ulong stride = ulong(kStep / count) * w[0].units * 4;
+      const uint row = row_at(codes_place());
+      codes.words = from_row(matrix_at(codes_place()), min(row, out - 1)).packed;
 #pragma unroll
-      for (uint i = 0; i < kTiles * kTileRows / kStep; ++i) {
-        const bool exists = unit < units && row + i * (kStep / count) < out;
-        copy_16_bytes(
-            to + i * kStep * Shape::kCodePitch, exists ? words + i * stride : words, exists ? 16 : 0);
+      for (uint i = 0; i < Codes::kCount; ++i) {
+        const uint distance = i * (Codes::kStep / count);
+        codes.further[i] = row + distance < out ? distance * w[0].units * 4 : 0;
       }
+    }
+    return codes;
+  }
+
+  // Asks for the codes of a stage.
+  void copy_codes(const Codes& codes, uint stage, uint slot) const {
+    if constexpr (kCopied) {
+      const uint* words = codes.words + min(stage * kStageUnits + tid % 4, units - 1) * 4;
+      const uint to = codes_in(slot) + codes_place() * Shape::kCodePitch + tid % 4 * 16;
+#pragma unroll
+      for (uint i = 0; i < Codes::kCount; ++i)
+        copy_16_bytes(to + i * Codes::kStep * Shape::kCodePitch, words + codes.further[i], 16);
       arrive_with_copies(copied(slot));
     }
   }
@@ -229,31 +270,35 @@ struct WideProduct {
 
   void bring() const {
     const uint count_of_stages = stages();
+    const float* source[2];
+#pragma unroll
+    for (uint i = 0; i < 2; ++i)
+      source[i] = x + ulong(min(i * 32 + own_token(), rows - 1)) * in + tid % 8 * kOctet;
+    const Codes codes = own_codes();
     Inputs inputs;
     Octet octets[kShare];
-    copy_codes(0, 0);
-#pragma unroll
-    for (uint i = 0; i < kItems; ++i) load(0, i, inputs);
+    load(source, 0, inputs);
     if constexpr (W::kSharesScale) {
-      for (uint share = 0; share < kPanelStages; ++share) {
-        fetch_factors(0, share, octets);
-        keep_factors(0, share, octets);
-      }
-    }
-    uint slot = 1;  // of the next stage
-    for (uint stage = 0; stage < count_of_stages; ++stage) {
-      if (stage >= 2) wait_for_turn(used(stage), (stage / 2 + 1) % 2);
-      if (stage + 1 < count_of_stages) copy_codes(stage + 1, slot);
-      slot = slot + 1 == kCodeStages ? 0 : slot + 1;
-      if constexpr (W::kSharesScale) fetch_factors(stage / kPanelStages + 1, stage % kPanelStages, octets);
+      Octet all[kPanelStages][kShare];
 #pragma unroll
-      for (uint i = 0; i < kItems; ++i) {
-        convert(stage, i, inputs);
-        load(min(stage + 1, count_of_stages - 1), i, inputs);
+      for (uint share = 0; share < kPanelStages; ++share) fetch_factors(0, share, all[share]);
+#pragma unroll
+      for (uint share = 0; share < kPanelStages; ++share) keep_factors(0, share, all[share]);
+    }
+    Turn turn;
+    for (uint stage = 0; stage < count_of_stages; ++stage, turn.end()) {
+      wait_for_turn(used(turn.slot), turn.parity ^ 1);
+      copy_codes(codes, stage, turn.slot);
+      if constexpr (W::kSharesScale) {
+        if (stage > 0) keep_factors((stage - 1) / kPanelStages + 1, (stage - 1) % kPanelStages, octets);
       }
-      if constexpr (W::kSharesScale) keep_factors(stage / kPanelStages + 1, stage % kPanelStages, octets);
-      publish_columns();
-      arrive(filled(stage));
+#pragma unroll
+      for (uint i = 0; i < kItems; ++i) convert(turn.slot, i, inputs);
+      publish_columns();  // waits for loads, too: those of the next stage come after it
+      arrive(filled(turn.slot));
+      if (stage + 1 == count_of_stages) break;
+      if constexpr (W::kSharesScale) fetch_factors(stage / kPanelStages + 1, stage % kPanelStages, octets);
+      load(source, stage + 1, inputs);
     }
   }
 
@@ -284,37 +329,39 @@ struct WideProduct {
     }
   }
 
-  void decode(uint stage, uint slot, uint b, uint j, const Weights& weights, uint4 (&a)[kWeightTerms][kSteps])
+  // What a lane has in shared memory of tile j of a group: codes, and factors if weights are rounded.
+  struct Shared {
+    uint2 codes[2], factors[2];
+  };
+
+  Shared shared_of(uint stage, uint slot, uint b, uint j) const {
+    Shared shared = {};
+#pragma unroll
+    for (uint h = 0; h < 2; ++h) {
+      if constexpr (kCopied) {
+        const uint own = codes_in(slot) + (place() + j * 16 + h * 8) * Shape::kCodePitch;
+        shared.codes[h] =
+            group == 2 ? shared_words(own + b * 32 + t * 8) : uint2(shared_word(own + b * 16 + t * 4));
+      }
+      if constexpr (kRounded) shared.factors[h] = shared_words(factors_at(stage, b, j) + h * 64);
+    }
+    return shared;
+  }
+
+  void decode(const Shared& shared, uint b, uint j, const Weights& weights, uint4 (&a)[kWeightTerms][kSteps])
       const {
     const uint part = b * group / 2;
-    PairFactors factors[2];
-    if constexpr (kRounded) {
-#pragma unroll
-      for (uint h = 0; h < 2; ++h) {
-        const uint2 pairs = shared_words(factors_at(stage, b, j) + h * 64);
-        factors[h] = {pairs.x, pairs.y};
-      }
-    }
-    uint2 words[2];
-    if constexpr (kCopied) {
-      const uint own = stage_codes(slot) + (place() + j * 16) * Shape::kCodePitch;
-#pragma unroll
-      for (uint h = 0; h < 2; ++h) {
-        const uint from = own + h * 8 * Shape::kCodePitch;
-        words[h] =
-            group == 2 ? shared_words(from + part * 32 + t * 8) : uint2(shared_word(from + b * 16 + t * 4));
-      }
-    }
 #pragma unroll
     for (uint k = 0; k < kSteps; ++k) {
       const uint second = group == 2 ? k / 2 : b % 2, s = part * 2 + second;
       StepTerms terms[2];
 #pragma unroll
       for (uint h = 0; h < 2; ++h) {
-        const uint word = group == 2 && second > 0 ? words[h].y : words[h].x;
+        const uint word = group == 2 && second > 0 ? shared.codes[h].y : shared.codes[h].x;
         if constexpr (kCopied && W::kPairOffset == 128) {
           terms[h] = step_of_word(word, k % 2);
-          if constexpr (kRounded) terms[h] = factors[h].weights_of(terms[h]);
+          if constexpr (kRounded)
+            terms[h] = PairFactors{shared.factors[h].x, shared.factors[h].y}.weights_of(terms[h]);
         } else {
           Octet octet;
           if constexpr (kCopied)
@@ -337,7 +384,7 @@ struct WideProduct {
     return panel(number / kPanelGroups) + number % kPanelGroups * Shape::kPanelPitch + (place() + j * 16) * 8;
   }
 
-  GroupFactors factors_of(uint stage, uint b, uint j) const {
+  GroupFactors factors_of(uint stage, uint slot, uint b, uint j) const {
     GroupFactors factors = {};
     const uint own = factors_at(stage, b, j);
 #pragma unroll
@@ -346,7 +393,7 @@ struct WideProduct {
       factors.scale[h] = factor.x;
       factors.bias[h] = factor.y;
     }
-    factors.totals = stage_sums(stage) + b * kTileTokens * 4;
+    factors.totals = sums_in(slot) + b * kTileTokens * 4;
     return factors;
   }
 
@@ -365,24 +412,25 @@ struct WideProduct {
         for (uint j = 0; j < kTiles; ++j) fetch(0, b, j, weights);
       }
     }
-    uint slot = 0, parity = 0;
-    for (uint stage = 0; stage < count_of_stages; ++stage) {
-      wait_for_turn(filled(stage), stage / 2 & 1);
-      if constexpr (kCopied) wait_for_turn(copied(slot), parity);
+    Turn turn;
+    for (uint stage = 0; stage < count_of_stages; ++stage, turn.end()) {
+      const uint slot = turn.slot;
+      wait_for_turn(filled(slot), turn.parity);
+      if constexpr (kCopied) wait_for_turn(copied(slot), turn.parity);
       GroupFactors last = {};
 #pragma unroll
       for (uint b = 0; b < kGroups; ++b) {
         const SharedColumns columns =
-            SharedColumns::at(stage_terms(stage) + b * group / 2 * kTileTokens * 128).step(b * group % 2 * 2);
+            SharedColumns::at(terms_in(slot) + b * group / 2 * kTileTokens * 128).step(b * group % 2 * 2);
 #pragma unroll
         for (uint j = 0; j < kTiles; ++j) {
-          const uint now = (b * kTiles + j) % 2;
-          decode(stage, slot, b, j, weights, a[now]);
+          const uint number = b * kTiles + j, now = number % 2;
+          decode(shared_of(stage, slot, b, j), b, j, weights, a[now]);
           fetch(min(stage + 1, count_of_stages - 1), b, j, weights);
           if constexpr (kScaled) {
-            const GroupFactors factors = factors_of(stage, b, j);
+            const GroupFactors factors = factors_of(stage, slot, b, j);
             ask_group<true, Shape::kTermBytes>(sums[now], a[now], columns);
-            if (b + j > 0) {
+            if (number > 0) {
               wait_for_products<1>();
               add_group<kBiased>(result[(j + kTiles - 1) % kTiles], sums[1 - now], last, t);
             }
@@ -397,11 +445,7 @@ struct WideProduct {
       if constexpr (kScaled)
         add_group<kBiased>(result[kTiles - 1], sums[(kGroups * kTiles - 1) % 2], last, t);
       ::__syncwarp();
-      if (lane == 0) arrive(used(stage));
-      if (++slot == kCodeStages) {
-        slot = 0;
-        parity ^= 1;
-      }
+      if (lane == 0) arrive(used(slot));
     }
   }
 };

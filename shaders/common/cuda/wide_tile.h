@@ -40,10 +40,10 @@ inline void multiply_wide_tile(
   };
   with_own([](const auto& product) { product.begin(); });
   if (tid >= kMultipliers) {
-    give_registers<kBringerRegisters>();
+    give_registers<256 - kMultiplierRegisters<W>>();
     with_own([](const auto& product) { product.bring(); });
   } else {
-    take_registers<kMultiplierRegisters>();
+    take_registers<kMultiplierRegisters<W>>();
     if constexpr (is_copied<W>()) {
       if (!copies) multiply_by_warpgroups<count>(call);
     }
