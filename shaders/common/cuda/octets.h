@@ -5,6 +5,10 @@ template <uint bits, typename S>
 struct Affine;
 template <typename T>
 struct Dense;
+template <uint bits, uint group>
+struct Fp;
+template <uint type, uint block, uint block_bytes>
+struct Blocks;
 
 // Whether weights are bf16 themselves: they are operands as they are.
 template <typename W>

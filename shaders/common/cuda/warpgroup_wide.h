@@ -43,14 +43,6 @@ struct Turn {
   }
 };
 
-struct WideForm {
-  static constexpr uint kSpan = 1, kThreads = kMultipliers + kBringers;
-  static constexpr uint kBytes = WideShape<true>::kBytes + 1024;
-};
-static_assert(WideForm::kBytes <= kMostSharedBytes);
-#undef PT_FORM
-#define PT_FORM(...) WideForm
-
 // Whether codes are words of eight 4-bit ones, which are copied to shared memory. Where units have several scales, lanes
 // load both.
 template <typename W>
@@ -60,6 +52,35 @@ constexpr bool is_copied() {
   else
     return false;
 }
+
+// What a form does not take of shared memory is first-level cache.
+template <typename W>
+struct WideForm {
+  static constexpr uint kSpan = 1, kThreads = kMultipliers + kBringers;
+  static constexpr uint kBytes = WideShape<is_copied<W>()>::kBytes + 1024;
+  static_assert(kBytes <= kMostSharedBytes);
+};
+
+// The form of a kernel by its template arguments: of weights that are not quantised, of affine formats, of small floats, and
+// of GGUF's blocks.
+template <typename T>
+constexpr WideForm<Dense<T>> wide_form() {
+  return {};
+}
+template <uint bits, typename S>
+constexpr WideForm<Affine<bits, S>> wide_form() {
+  return {};
+}
+template <uint bits, uint group>
+constexpr WideForm<Fp<bits, group>> wide_form() {
+  return {};
+}
+template <uint type, uint block, uint block_bytes>
+constexpr WideForm<Blocks<type, block, block_bytes>> wide_form() {
+  return {};
+}
+#undef PT_FORM
+#define PT_FORM(...) decltype(wide_form<__VA_ARGS__>())
 
 // Registers of a thread that multiplies; one that brings has the rest of 256. Where codes are copied, two terms take more.
 template <typename W>
