@@ -83,6 +83,7 @@ set_target_properties(_soft_metal_tests PROPERTIES CXX_VISIBILITY_PRESET hidden 
 target_include_directories(_soft_metal_tests PRIVATE ${soft_metal}/cases ${CMAKE_CURRENT_SOURCE_DIR}/tests/native)
 target_compile_definitions(_soft_metal_tests PRIVATE SOFT_METALLIB="${soft_metallib}")
 target_compile_options(_soft_metal_tests PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_TEST_OPTIMIZATION})
+target_precompile_headers(_soft_metal_tests REUSE_FROM pyturbo)
 target_link_libraries(_soft_metal_tests PRIVATE soft_metal pyturbo)
 soft_metal_sources(_soft_metal_tests ${soft_metal_cases} ${metal_device})
 
