@@ -14,15 +14,21 @@ std::vector<const KernelTable*> pyturbo_tables();
 
 void KernelRegistry::add(const KernelTable& table) {
   std::lock_guard lock(mutex_);
+  if (tables_.contains(&table)) return;
   auto& kernels = kernels_[size_t(table.variant)];
   for (uint32_t i = 0; i < table.count; ++i) {
     const KernelInfo& kernel = table.kernels[i];
     const auto [entry, added] = kernels.emplace(kernel.name, &kernel);
-    if (!added && entry->second != &kernel)
+    if (!added)
       throw Error(ErrorKind::argument, std::string("expected one kernel named ") + kernel.name +
                                            ", got one in " + entry->second->file + " and one in " +
                                            kernel.file);
+    if (table.variant == Variant::reference) continue;
+    checked_.push_back(kernel);
+    checked_.back().body = table.bodies[i];
+    entry->second = &checked_.back();
   }
+  tables_.insert(&table);
 }
 
 const KernelInfo* KernelRegistry::find(std::string_view name, Variant variant) const {

@@ -1,8 +1,10 @@
 // The kernels known to this process, by name and variant.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +20,8 @@ class KernelRegistry {
  public:
   KernelRegistry() { hold_across_forks(mutex_); }
 
-  // Throws Error{argument} when another table of the same variant has a kernel of the same name.
+  // Throws Error{argument} when another table of the same variant has a kernel of the same name. A table that
+  // has been added is left as it is.
   void add(const KernelTable& table);
 
   const KernelInfo* find(std::string_view name, Variant variant) const;  // null when absent
@@ -29,6 +32,8 @@ class KernelRegistry {
 
  private:
   mutable std::mutex mutex_;
+  std::set<const KernelTable*> tables_;
+  std::deque<KernelInfo> checked_;                                    // with the bodies of that variant
   std::map<std::string, const KernelInfo*, std::less<>> kernels_[2];  // by variant
 };
 

@@ -57,28 +57,33 @@ def translation_unit(program: Program, entries: Sequence[Entry], stem: str, root
         "#endif",
         "",
         '#pragma GCC diagnostic ignored "-Wunused-function"',
+        # Both variants of a kernel have one contract and one table of arguments: those of the reference.
+        f"namespace msl::reference {{ extern const ::pyturbo::KernelInfo {stem}_kernels[]; }}",
         "namespace msl::PYTURBO_VARIANT {",
         "namespace {",
         *rewrite(program, markers(program)),
         _HERE,
     ]
-    for entry in entries:
-        lines += ["", *_contract(program, entry)]
-    rows: list[str] = []
-    for entry in entries:
-        for instance in entry.kernel.instances:
-            lines += ["", *_instance(program, entry, instance, len(rows))]
-            rows.append(_row(program, entry, instance, len(rows), root))
-    if rows:
+    instances = [(entry, instance) for entry in entries for instance in entry.kernel.instances]
+    if instances:
+        bodies = [f"    {_body(entry, instance)}," for entry, instance in instances]
+        lines += ["", "constexpr ::pyturbo::KernelBody bodies[] = {", *bodies, "};"]
+        lines += ["}  // namespace", "", "#ifndef PYTURBO_MARK_STATEMENTS", "namespace {", _HERE]
+        for entry in entries:
+            lines += [*_contract(program, entry), ""]
+        for number, (entry, instance) in enumerate(instances):
+            lines += [*_instance(program, entry, instance, number), ""]
         names = ", ".join(_quoted(relative(file, root)) for file in files(program.unit))
-        lines += ["", f"const char* const files[] = {{{names}}};"]
-        lines += ["", "const ::pyturbo::KernelInfo kernels[] = {", *rows, "};"]
-    lines += ["}  // namespace", ""]
-    table = f"const ::pyturbo::KernelTable {stem}_table"
-    pointer = "kernels" if rows else "nullptr"
+        lines += [f"const char* const files[] = {{{names}}};", "}  // namespace", ""]
+        rows = [_row(program, *instance, number, root) for number, instance in enumerate(instances)]
+        lines += [f"const ::pyturbo::KernelInfo {stem}_kernels[] = {{", *rows, "};", "#endif", ""]
+    else:
+        lines += ["}  // namespace", ""]
+    pointers = f"::msl::reference::{stem}_kernels, bodies" if instances else "nullptr, nullptr"
     lines += [
-        f"extern {table};",
-        f"{table} = {{::pyturbo::Variant::PYTURBO_VARIANT, {len(rows)}, {pointer}}};",
+        f"extern const ::pyturbo::KernelTable {stem}_table;",
+        f"const ::pyturbo::KernelTable {stem}_table = {{",
+        f"    ::pyturbo::Variant::PYTURBO_VARIANT, {len(instances)}, {pointers}}};",
         "}  // namespace msl::PYTURBO_VARIANT",
     ]
     own = f"{stem}.cpp"
@@ -280,9 +285,13 @@ def _role(argument: Argument) -> str:
     return f"{_INVOKE}role_{kind}<{argument.index}>"
 
 
+def _body(entry: Entry, instance: Instance) -> str:
+    roles = map(_role, entry.arguments)
+    return f"{_INVOKE}body<{', '.join([_qualified(entry.kernel, '', instance), *roles])}>"
+
+
 def _row(program: Program, entry: Entry, instance: Instance, number: int, root: Path) -> str:
     kernel, where = entry.kernel, program.unit.tokens[entry.kernel.item.begin]
-    body = ", ".join([_qualified(kernel, "", instance), *map(_role, entry.arguments)])
     contract, counted = f"contract_{number}", _bound(entry)
     limit = max_threads(program, kernel, kernel.bindings(instance)) or "::pyturbo::kMaxThreads"
     texts = ", ".join(map(_quoted, (instance.host_name, kernel.name, relative(where.file, root))))
@@ -295,7 +304,6 @@ def _row(program: Program, entry: Entry, instance: Instance, number: int, root: 
         f"     {len(counted)}, {arguments}, {len(entry.constants)}, {constants},",
         f"     {len(kernel.template)}, {parameters},",
         f"     {contract}::threadgroup_bytes(), {limit},",
-        f"     {_INVOKE}body<{body}>,",
-        f"     {dispatch}, {contract}::violated, {contract}::elements, files}},",
+        f"     bodies[{number}], {dispatch}, {contract}::violated, {contract}::elements, files}},",
     ]
     return "\n".join(lines)

@@ -77,6 +77,9 @@ struct Position {
   uint32_t index;  // linear thread index in its threadgroup
 };
 
+// Runs one GPU thread of a kernel.
+using KernelBody = void (*)(const Arguments&, const Position&);
+
 // One kernel instance. The function pointers are generated from the kernel and from the contract above it.
 struct KernelInfo {
   const char* name;      // host_name of the instance
@@ -91,7 +94,7 @@ struct KernelInfo {
   const ParameterInfo* parameters;  // in the order of the template; null without
   uint32_t threadgroup_bytes;       // of the arrays declared inside the kernel
   uint32_t max_threads;  // of a threadgroup: [[max_total_threads_per_threadgroup]], else kMaxThreads
-  void (*body)(const Arguments&, const Position&);
+  KernelBody body;
 
   // Dispatch line of the contract; null when the kernel has none and the caller must give the geometry.
   void (*dispatch)(const Arguments&, Dispatch&);
@@ -107,10 +110,12 @@ struct KernelInfo {
 // How the bodies of a table were compiled.
 enum class Variant : uint8_t { reference, checked };
 
+// The kernels of a shader. Those of both variants are the same but for their bodies.
 struct KernelTable {
   Variant variant;
   uint32_t count;
-  const KernelInfo* kernels;
+  const KernelInfo* kernels;  // of the reference
+  const KernelBody* bodies;   // of the variant
 };
 
 }  // namespace pyturbo
