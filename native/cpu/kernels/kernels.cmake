@@ -105,7 +105,7 @@ target_include_directories(pyturbo PRIVATE ${built})
 function(pyturbo_add_level_sources target level base)
   set(optimization -O3)
   if(NOT level IN_LIST available)
-    set(optimization -O0)
+    set(optimization -O0 -flto)  # ends before code is generated
   elseif(PYTURBO_SANITIZE)
     set(optimization -O1)
   endif()
