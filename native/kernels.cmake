@@ -63,6 +63,7 @@ function(pyturbo_add_kernels target)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${variant}>)
   endforeach()
   target_sources(${target} PRIVATE ${tables})
+  set_source_files_properties(${tables} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_dependencies(${target} ${target}_shaders)
   if(PYTURBO_CHECKED)
     # The callbacks that -fsanitize=thread asks for are ours (tsan_hooks.cpp); its runtime is not linked.

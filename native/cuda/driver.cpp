@@ -24,7 +24,7 @@ std::string fill(Driver& driver, void* library, const std::string& name) {
   return "";
 }
 
-OpenedDriver open() {
+OpenedDriver open_driver() {
   static Driver driver;
   const std::string name = driver_is_named() ? std::getenv("PYTURBO_CUDA_DRIVER") : "libcuda.so.1";
   void* library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -44,7 +44,7 @@ bool driver_is_named() {
 }
 
 const OpenedDriver& opened_driver() {
-  static const OpenedDriver& opened = *new OpenedDriver(open());
+  static const OpenedDriver& opened = *new OpenedDriver(open_driver());
   return opened;
 }
 

@@ -74,7 +74,7 @@ std::string package_of(int major) {
                               : "nvidia-cuda-nvrtc-cu12";
 }
 
-OpenedNvrtc open() {
+OpenedNvrtc open_nvrtc() {
   static Nvrtc nvrtc;
   int supported = 0;
   if (const Driver* driver = opened_driver().driver) driver->driver_version(&supported);
@@ -106,7 +106,7 @@ OpenedNvrtc open() {
 }  // namespace
 
 const OpenedNvrtc& opened_nvrtc() {
-  static const OpenedNvrtc& opened = *new OpenedNvrtc(open());
+  static const OpenedNvrtc& opened = *new OpenedNvrtc(open_nvrtc());
   return opened;
 }
 

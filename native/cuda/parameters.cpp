@@ -7,12 +7,12 @@
 namespace pyturbo::cuda {
 namespace {
 
-constexpr uint32_t kAlignment = 16;  // of values, and of threadgroup arguments
+constexpr uint32_t kValueAlignment = 16;  // of values, and of threadgroup arguments
 
 constexpr uint32_t kMostGroups = 65535;  // along y and z
 constexpr uint32_t kMostThreadsZ = 64;
 
-uint32_t whole(uint32_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+uint32_t whole(uint32_t bytes) { return (bytes + kValueAlignment - 1) / kValueAlignment * kValueAlignment; }
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 namespace pyturbo::cuda {
 namespace {
 
-constexpr uint64_t kAlignment = 256;  // of each copy, as of memory that the driver allocates
+constexpr uint64_t kCopyAlignment = 256;  // of each copy, as of memory that the driver allocates
 
 // Calls `visit` with the address, the bytes and whether it is written, of each argument that Memory does not
 // know.
@@ -44,8 +44,9 @@ Staging::Staging(std::span<const ReadyLaunch> launches, Memory& memory, Stream& 
   // A copy begins as far from an aligned address as the memory it stands for.
   uint64_t bytes = 0;
   for (Copy& copy : copies_) {
-    copy.place = bytes + reinterpret_cast<uintptr_t>(copy.begin) % kAlignment;
-    bytes = (copy.place + uint64_t(copy.end - copy.begin) + kAlignment - 1) / kAlignment * kAlignment;
+    copy.place = bytes + reinterpret_cast<uintptr_t>(copy.begin) % kCopyAlignment;
+    bytes =
+        (copy.place + uint64_t(copy.end - copy.begin) + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
   }
   storage_ = memory.allocate(bytes);
   for (Copy& copy : copies_) {

@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kPinnedBytes = uint64_t(1) << 20;  // the logits of a vocabulary of 262144 tokens
 constexpr uint64_t kSmallBytes = uint64_t(1) << 16;
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kWriteAlignment = 64;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void Transfer::write(Address to, const void* from, uint64_t bytes) {
   if (full || stream_.idle()) used_ = 0;
   uint8_t* const place = to_gpu_->data() + used_;
   std::memcpy(place, from, bytes);
-  used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  used_ += (bytes + kWriteAlignment - 1) / kWriteAlignment * kWriteAlignment;
   stream_.copied("write", stream_.driver().copy_in(to, place, bytes, stream_.handle()));
 }
 

@@ -8,6 +8,7 @@ target_include_directories(soft_cuda PRIVATE ${soft_cuda})
 target_include_directories(soft_cuda PUBLIC ${soft_cuda}/..)
 target_compile_options(soft_cuda PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_TEST_OPTIMIZATION})
 target_precompile_headers(soft_cuda REUSE_FROM pyturbo)
+set_target_properties(soft_cuda PROPERTIES ${PYTURBO_TOGETHER})
 target_link_libraries(soft_cuda PRIVATE pyturbo Threads::Threads)
 
 cython_transpile(${soft_cuda}/_soft_cuda_tests.pyx LANGUAGE CXX OUTPUT_VARIABLE soft_cuda_module

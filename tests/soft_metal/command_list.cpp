@@ -10,9 +10,6 @@
 namespace soft_metal {
 namespace {
 
-constexpr long kTimeout = 2;          // MTLCommandBufferErrorTimeout
-constexpr long kInvalidResource = 9;  // MTLCommandBufferErrorInvalidResource
-
 void sample(const std::shared_ptr<Samples>& samples, uint64_t index) {
   if (samples && index < samples->timestamps.size()) samples->timestamps[index] = gpu_ticks();
 }

@@ -57,6 +57,11 @@ struct Wait {
 };
 using Command = std::variant<Launch, PassBegin, PassEnd, Barrier, Signal, Wait>;
 
+inline constexpr long kInternal = 1;         // MTLCommandBufferErrorInternal
+inline constexpr long kTimeout = 2;          // MTLCommandBufferErrorTimeout
+inline constexpr long kInvalidResource = 9;  // MTLCommandBufferErrorInvalidResource
+inline constexpr long kDeviceRemoved = 11;   // MTLCommandBufferErrorDeviceRemoved
+
 // Why a command buffer failed: what its NSError says.
 struct Failure {
   long code;  // MTLCommandBufferError

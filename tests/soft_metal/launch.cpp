@@ -20,9 +20,6 @@ using pyturbo::Arguments;
 using pyturbo::Extent;
 using pyturbo::KernelInfo;
 
-constexpr long kInternal = 1;         // MTLCommandBufferErrorInternal
-constexpr long kInvalidResource = 9;  // MTLCommandBufferErrorInvalidResource
-
 std::string text(const Extent& extent) {
   return std::string("(") + std::to_string(extent.x) + ", " + std::to_string(extent.y) + ", " +
          std::to_string(extent.z) + ")";

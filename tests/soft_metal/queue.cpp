@@ -9,9 +9,6 @@
 namespace soft_metal {
 namespace {
 
-constexpr long kInternal = 1;        // MTLCommandBufferErrorInternal
-constexpr long kDeviceRemoved = 11;  // MTLCommandBufferErrorDeviceRemoved
-
 std::string text_or(const std::string& text, const char* otherwise) {
   return text.empty() ? otherwise : text;
 }
