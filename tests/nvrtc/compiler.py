@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import pickle
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from pyturbo._paths import PACKAGE
 TEXTS = PACKAGE / "shaders"
 # A driver keeps what NVRTC compiled on disk, without the log of it.
 OPTIONS = ("-std=c++20", "-default-device", "-fmad=false", "--no-cache")
+
+INCLUDE = "#include <metal_stdlib>\n"
 
 
 @dataclass
@@ -36,7 +39,35 @@ def library() -> ctypes.CDLL:
 
 
 def compile_text(text: str, name: str, options: Sequence[str]) -> Compiled:
-    """Compile one CUDA text of the package, whose only header is that of the package."""
+    """Compile one CUDA text of the package, whose only header is that of the package.
+
+    The header is parsed once for all texts with the same options. Definitions among the options follow it: it
+    does not see them.
+    """
+    if INCLUDE not in text:
+        return compile_plain(text, name, options)
+    definitions = [option.removeprefix("-D").partition("=") for option in options if option.startswith("-D")]
+    lines = [f"#define {macro} {value or 1}\n" for macro, _, value in definitions]
+    others = [option for option in options if not option.startswith("-D")]
+    header = parsed_header(*(option for option in others if not option.startswith("--ptxas-options")))
+    return compile_plain(
+        text.replace(INCLUDE, INCLUDE + "".join(lines), 1),
+        name,
+        [*others, f"--use-pch={header}", "--pch-messages=false"],
+    )
+
+
+@cache
+def parsed_header(*options: str) -> Path:
+    """Return the file of the parsed header, for this process. It goes with the folder of the run."""
+    path = Path(os.environ["PYTURBO_CACHE"], f"{os.getpid()}{'-'.join(options)}.pch")
+    result = compile_plain(INCLUDE, "header", [*options, f"--create-pch={path}"])
+    assert result.accepted, result.log
+    assert path.exists(), result.log
+    return path
+
+
+def compile_plain(text: str, name: str, options: Sequence[str]) -> Compiled:
     nvrtc, program, size = library(), ctypes.c_void_p(), ctypes.c_size_t()
     headers = (ctypes.c_char_p * 1)(Path(TEXTS, "metal_stdlib.cuh").read_bytes())
     names = (ctypes.c_char_p * 1)(b"metal_stdlib")
