@@ -87,7 +87,8 @@ struct Whole {
     return result;                                      \
   }
 
-// The code common to two, three and four components.
+// The code common to two, three and four components. No loop converts them: GCC would keep it, and store each
+// component and load it again.
 #define PYTURBO_VECTOR_MEMBERS(size)                                             \
   static constexpr int N = size;                                                 \
   using element_type = T;                                                        \
@@ -102,7 +103,10 @@ struct Whole {
     requires(A::vector_type::N == N && !is_same_v<typename A::vector_type, vec>) \
   explicit vec(const A& a) {                                                     \
     const typename A::vector_type other = a;                                     \
-    for (int i = 0; i < N; ++i) elements[i] = T(other[i]);                       \
+    elements[0] = T(other[0]);                                                   \
+    elements[1] = T(other[1]);                                                   \
+    if constexpr (N > 2) elements[2] = T(other[2]);                              \
+    if constexpr (N > 3) elements[3] = T(other[3]);                              \
   }                                                                              \
   constexpr T& operator[](size_t i) { return elements[i]; }                      \
   constexpr const T& operator[](size_t i) const { return elements[i]; }          \
