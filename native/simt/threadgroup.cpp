@@ -25,6 +25,9 @@ inline void copy_value(std::byte* to, const void* from, uint32_t size) {
     case 16:
       std::memcpy(to, from, 16);
       break;
+    case 24:
+      std::memcpy(to, from, 24);
+      break;
     default:
       std::memcpy(to, from, size);
   }

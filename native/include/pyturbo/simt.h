@@ -9,7 +9,7 @@
 namespace pyturbo::simt {
 
 inline constexpr uint32_t kExchangeBytes = 32;  // largest value one lane can publish
-inline constexpr uint32_t kResultBytes = 512;   // largest common result: two matrices of 8 x 8 floats
+inline constexpr uint32_t kResultBytes = 256;   // largest common result: a matrix of 8 x 8 floats
 
 // The values that lanes of a simdgroup publish in one operation. Valid for a lane until its next exchange.
 struct Exchange {
