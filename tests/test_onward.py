@@ -205,10 +205,16 @@ def test_replies_that_take_turns(model: pyturbo.Model) -> None:
 INTERRUPTED = ["lead.go_on", "lead._go_on", "lead._begin", "onward.Onward.begin", "onward.Begun.found"]
 
 
+@pytest.fixture(scope="module")
+def greedy(model: pyturbo.Model) -> list[int]:
+    """The tokens of a greedy reply with its prompt."""
+    return [*IDS, *model.generate(IDS, 12, **GREEDY).tokens]
+
+
 @pytest.mark.parametrize("where", INTERRUPTED)
 @pytest.mark.parametrize("after", [False, True])
 def test_an_interrupt_loses_nothing(
-    model: pyturbo.Model, monkeypatch: pytest.MonkeyPatch, where: str, after: bool
+    model: pyturbo.Model, greedy: list[int], monkeypatch: pytest.MonkeyPatch, where: str, after: bool
 ) -> None:
     """Before or after each of the calls of a step, or of its replay where no step leads."""
     modules = {"lead": lead, "onward": onward}
@@ -231,11 +237,10 @@ def test_an_interrupt_loses_nothing(
         with pytest.raises(KeyboardInterrupt):
             next(reply)
         read = [*session.tokens.tolist(), *session.pending]
-        want = [*IDS, *model.generate(IDS, 12, **GREEDY).tokens]
         assert read[: len(IDS) + 3] == [*IDS, *tokens]
-        assert read == want[: len(read)]
+        assert read == greedy[: len(read)]
         fork = session.fork()
-        assert model.generate([], 2, session=fork, **GREEDY).tokens == want[len(read) : len(read) + 2]
+        assert model.generate([], 2, session=fork, **GREEDY).tokens == greedy[len(read) : len(read) + 2]
         check(model, session, read)
 
 
