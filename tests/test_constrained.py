@@ -29,9 +29,13 @@ PROMPT = "Hello 日本 birds"
 REGEX = r"[a-z]{3,9}( and [a-z]{3,9})?\."
 
 
+def write(folder: Path, layers: int) -> Path:
+    return write_model(folder / "model", layers, eos_token_id=[401, 400])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("constrained") / "model", eos_token_id=[401, 400])
+    return write(tmp_path_factory.mktemp("constrained"), layers=2)
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +45,9 @@ def model(folder: Path, device: pyturbo.Device) -> Iterator[pyturbo.Model]:
 
 
 @pytest.fixture(scope="module")
-def plain(folder: Path) -> Iterator[pyturbo.Model]:
-    """The same model, on the CPU only."""
-    with pyturbo.load(folder, "cpu") as model:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pyturbo.Model]:
+    """A larger model, on the CPU only."""
+    with pyturbo.load(write(tmp_path_factory.mktemp("plain"), layers=4), "cpu") as model:
         yield model
 
 
@@ -211,7 +215,7 @@ def test_astream(plain: pyturbo.Model) -> None:
 @pytest.mark.slow
 def test_a_reply_has_its_least_tokens(model: pyturbo.Model) -> None:
     """The ends are the likeliest tokens, so only options keep them away."""
-    ends = {end: 1000.0 - number for number, end in enumerate(model.eos_ids)}
+    ends = {end: 1000.0 - 50 * number for number, end in enumerate(model.eos_ids)}
     assert model.generate(PROMPT, 9, logit_bias=ends).tokens == [model.eos_ids[0]]
     reply = model.generate(PROMPT, 9, logit_bias=ends, min_tokens=4)
     assert len(reply.tokens) == 5
