@@ -18,15 +18,19 @@ void KernelRegistry::add(const KernelTable& table) {
   auto& kernels = kernels_[size_t(table.variant)];
   for (uint32_t i = 0; i < table.count; ++i) {
     const KernelInfo& kernel = table.kernels[i];
-    const auto [entry, added] = kernels.emplace(kernel.name, &kernel);
-    if (!added)
+    if (const auto known = kernels.find(kernel.name); known != kernels.end())
       throw Error(ErrorKind::argument, std::string("expected one kernel named ") + kernel.name +
-                                           ", got one in " + entry->second->file + " and one in " +
+                                           ", got one in " + known->second->file + " and one in " +
                                            kernel.file);
-    if (table.variant == Variant::reference) continue;
-    checked_.push_back(kernel);
-    checked_.back().body = table.bodies[i];
-    entry->second = &checked_.back();
+  }
+  for (uint32_t i = 0; i < table.count; ++i) {
+    const KernelInfo* kernel = &table.kernels[i];
+    if (table.variant == Variant::checked) {
+      checked_.push_back(*kernel);
+      checked_.back().body = table.bodies[i];
+      kernel = &checked_.back();
+    }
+    kernels.emplace(kernel->name, kernel);
   }
   tables_.insert(&table);
 }
