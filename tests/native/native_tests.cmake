@@ -11,7 +11,7 @@ target_include_directories(_native_tests PRIVATE ${tests}/native)
 # The cases see our <metal_stdlib> as kernels do.
 target_include_directories(_native_tests SYSTEM PRIVATE ${PYTURBO_MSL})
 target_compile_options(_native_tests PRIVATE ${PYTURBO_WARNINGS} ${PYTURBO_TEST_OPTIMIZATION} -fsigned-char -ffp-contract=off)
-target_precompile_headers(_native_tests REUSE_FROM pyturbo)
+target_precompile_headers(_native_tests PRIVATE ${PYTURBO_COMMON_HEADERS})
 target_link_libraries(_native_tests PRIVATE pyturbo Threads::Threads)
 set(PYTURBO_MANIFEST_OF_PACKAGE ${PYTURBO_MANIFEST})
 pyturbo_add_kernels(_native_tests LIBRARY test ROOT ${tests}/shaders SHADERS ${shaders})

@@ -41,7 +41,7 @@ if(NOT PYTURBO_LEVELS STREQUAL "all")
 endif()
 
 # The levels that the compiler knows, or the best one of this machine. Those that are tested but not available are compiled
-# to see whether they can be, without optimisation, and stay out of the library.
+# up to where code is generated, which finds most of what is wrong with them, and stay out of the library.
 set(in_library "")
 include(CheckCXXCompilerFlag)
 foreach(level IN LISTS levels)
