@@ -215,7 +215,7 @@ def test_astream(plain: pyturbo.Model) -> None:
 @pytest.mark.slow
 def test_a_reply_has_its_least_tokens(model: pyturbo.Model) -> None:
     """The ends are the likeliest tokens, so only options keep them away."""
-    ends = {end: 1000.0 - 50 * number for number, end in enumerate(model.eos_ids)}
+    ends = {end: 1000.0 - 50 * number for number, end in enumerate(model.eos_ids)}  # logits are closer
     assert model.generate(PROMPT, 9, logit_bias=ends).tokens == [model.eos_ids[0]]
     reply = model.generate(PROMPT, 9, logit_bias=ends, min_tokens=4)
     assert len(reply.tokens) == 5

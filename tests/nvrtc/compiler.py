@@ -68,6 +68,7 @@ def parsed_header(*options: str) -> Path:
 
 
 def compile_plain(text: str, name: str, options: Sequence[str]) -> Compiled:
+    """Compile a text with the options as they are, as a device does."""
     nvrtc, program, size = library(), ctypes.c_void_p(), ctypes.c_size_t()
     headers = (ctypes.c_char_p * 1)(Path(TEXTS, "metal_stdlib.cuh").read_bytes())
     names = (ctypes.c_char_p * 1)(b"metal_stdlib")

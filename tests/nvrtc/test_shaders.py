@@ -19,7 +19,7 @@ from frontend.__main__ import main
 from frontend.tokens import words
 from gguf_blocks import both_forms
 from gguf_models import BLOCK_MODELS, metadata
-from nvrtc.compiler import TEXTS, Compiled, compile_text, compile_unoptimised
+from nvrtc.compiler import TEXTS, Compiled, compile_plain, compile_text, compile_unoptimised
 from pyturbo.checkpoint.gguf_writer import write_gguf
 from pyturbo.errors import ArgumentError
 from pyturbo.model import load
@@ -204,7 +204,9 @@ def test_shaders_for_tests(tmp_path: Path) -> None:
 
 
 def test_only_the_chosen_instance_is_compiled() -> None:
-    result = compiled("norm_rms_norm", ["rms_norm_f16"], "-arch=sm_90")
+    text = (TEXTS / "norm_rms_norm.cu").read_text()
+    result = compile_plain(text, "norm_rms_norm.cu", ["-arch=sm_90", "-DPT_INSTANCE_rms_norm_f16"])
+    assert result.accepted, result.log
     assert b"rms_norm_f16" in result.cubin
     assert b"rms_norm_f32" not in result.cubin
 
