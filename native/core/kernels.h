@@ -20,8 +20,8 @@ class KernelRegistry {
  public:
   KernelRegistry() { hold_across_forks(mutex_); }
 
-  // Throws Error{argument} when another table of the same variant has a kernel of the same name. A table that
-  // has been added is left as it is.
+  // Throws Error{argument}, and adds nothing, when another table of the same variant has a kernel of the same
+  // name. A table that has been added is left as it is.
   void add(const KernelTable& table);
 
   const KernelInfo* find(std::string_view name, Variant variant) const;  // null when absent

@@ -10,14 +10,19 @@ namespace {
 
 using namespace pyturbo;
 
-void plain(const Arguments&, const Position&) {}
-void checked(const Arguments&, const Position&) {}
+template <int number>
+void body(const Arguments&, const Position&) {
+  static volatile int last = 0;
+  last = number;
+}
 
-KernelInfo kernel(const char* name, const char* file) {
+KernelInfo kernel(const char* name, const char* file, uint32_t line = 0) {
   KernelInfo info{};
   info.name = name;
   info.file = file;
-  info.body = plain;
+  info.line = line;
+  info.max_threads = 10 * line;
+  info.body = body<0>;
   return info;
 }
 
@@ -25,16 +30,22 @@ KernelInfo kernel(const char* name, const char* file) {
 KernelRegistry& registry() { return *new KernelRegistry; }
 
 NATIVE_TEST(checked_kernels_differ_in_their_bodies_alone) {
-  static const KernelInfo kernels[] = {kernel("one", "a.metal"), kernel("two", "a.metal")};
-  static constexpr KernelBody bodies[] = {checked, checked};
+  static const KernelInfo kernels[] = {kernel("one", "a.metal", 3), kernel("two", "a.metal", 5)};
+  static constexpr KernelBody bodies[] = {body<1>, body<2>};
   static const KernelTable tables[] = {{Variant::reference, 2, kernels, nullptr},
                                        {Variant::checked, 2, kernels, bodies}};
   KernelRegistry& known = registry();
   for (const KernelTable& table : tables) known.add(table);
-  CHECK(known.find("two", Variant::reference) == &kernels[1]);
+  for (int i = 0; i < 2; ++i) {
+    const KernelInfo* own = known.find(kernels[i].name, Variant::reference);
+    CHECK(own == &kernels[i] && own->body == body<0>);
+    const KernelInfo* other = known.find(kernels[i].name, Variant::checked);
+    CHECK(other != nullptr && other->body == bodies[i]);
+    CHECK(other->name == own->name && other->file == own->file);
+    CHECK_EQ(other->line, own->line);
+    CHECK_EQ(other->max_threads, own->max_threads);
+  }
   const KernelInfo* other = known.find("two", Variant::checked);
-  CHECK(other != nullptr && other != &kernels[1]);
-  CHECK(other->body == checked && other->file == kernels[1].file);
   for (const KernelTable& table : tables) known.add(table);  // as before
   CHECK(known.find("two", Variant::checked) == other);
   CHECK_EQ(known.names().size(), size_t(2));

@@ -8,6 +8,7 @@ optimised. What kernels compute is not seen here.
 from __future__ import annotations
 
 import re
+import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -201,6 +202,31 @@ def test_shaders_for_tests(tmp_path: Path) -> None:
         result = compile_text(text, shader, ["-arch=sm_90", *(f"-D{name}" for name in names)])
         assert names
         assert result.accepted, result.log
+
+
+@pytest.mark.parametrize(
+    ("shader", "name", "copied"),
+    [
+        ("affine_affine_matmul", "affine_matmul_b4_f32", True),
+        ("affine_affine_swiglu_matmul", "affine_swiglu_matmul_b4_bf16", True),
+        ("affine_affine_matmul", "affine_matmul_b8_bf16", False),
+        ("fp_fp_matmul", "fp_matmul_mxfp4", True),
+        ("fp_fp_matmul", "fp_matmul_mxfp8", False),
+        ("fp_fp_swiglu_matmul", "fp_swiglu_matmul_nvfp4", False),
+        ("gguf_gguf_matmul", "gguf_matmul_q4_k", False),
+        ("linear_dense_matmul", "dense_matmul_f16", False),
+    ],
+)
+def test_a_form_takes_the_shared_memory_of_its_format(shader: str, name: str, copied: bool) -> None:
+    """On Hopper all have at least three stages of 64 columns of 64 tokens; copies of codes take as much."""
+    result = compiled(shader, [name], "-arch=compute_90a", optimised=False)
+    assert result.accepted, result.log
+    (values,) = re.findall(rf"\b{name}_form\[\d+\] = \{{(.*?)\}}", result.ptx)
+    span, threads, nbytes, parts = struct.unpack("<4I", bytes(map(int, values.split(","))).ljust(16, b"\0"))
+    assert (span, threads, parts) == (1, 512, 1)
+    stages = 3 * 2 * 64 * 64 * 2  # two terms of bf16
+    assert stages < nbytes <= 227 * 1024
+    assert (nbytes > 128 * 1024) == copied
 
 
 def test_only_the_chosen_instance_is_compiled() -> None:
